@@ -251,7 +251,7 @@ class Lab:
         return self._resize("grow", servers)
 
     def shrink(self, servers: int | None = None) -> NetworkSize:
-        """Remove the servers that joined last."""
+        """Remove the servers that joined the partial network last."""
         return self._resize("shrink", servers)
 
     def _resize(self, verb: str, servers: int | None) -> NetworkSize:
@@ -343,7 +343,7 @@ class Lab:
         return Iperf(*(found[name] for name in Iperf._fields))
 
     def run(self, traffic: Traffic) -> pd.DataFrame:
-        """Send flows between servers; return a table with one row per flow.
+        """Send the flows of a traffic between the lab's servers; return a table, one row per flow.
 
         The ``attrs`` of the table describe the trial: ``valid`` and ``verdict``, ``goodput_bps``,
         ``ideal_bps``.

@@ -146,7 +146,7 @@ class Capture:
         self.stop()
 
     def stop(self) -> CaptureFile:
-        """End the capture; return its file and the number of frames."""
+        """End the capture of frames; return the capture file and the number of frames."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
         return self.wait()

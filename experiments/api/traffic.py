@@ -79,7 +79,7 @@ class UsualTraffic(Traffic):
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class AllToAll(UsualTraffic):
-    """Every server sends to every other."""
+    """Traffic pattern: every server sends to every other."""
 
     pattern = "all-to-all"
 
@@ -93,7 +93,7 @@ class Permutation(UsualTraffic):
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class OneToAll(UsualTraffic):
-    """One server sends to all others."""
+    """Traffic pattern: one server sends to all others."""
 
     pattern = "one-to-all"
     source: str | None = None

@@ -79,7 +79,7 @@ def flows_s(spec: str, name: str, flows: int) -> dict[str, float]:
     from experiments.analysis.fluid.directed_links import link_count
     from experiments.analysis.fluid.rates import (
         bottleneck_throughput,
-        equal_share,
+        equal_share_rates_bps,
         link_loads,
         max_min,
     )
@@ -87,7 +87,7 @@ def flows_s(spec: str, name: str, flows: int) -> dict[str, float]:
 
     network = parse(spec)
     few = routes(network, name, *_random_flows(network, 10))
-    for compiled in (equal_share, max_min):
+    for compiled in (equal_share_rates_bps, max_min):
         compiled(few, 1e9)
     links = link_count(network)
     sources, destinations = _random_flows(network, flows)
@@ -95,7 +95,7 @@ def flows_s(spec: str, name: str, flows: int) -> dict[str, float]:
     found = routes(network, name, sources, destinations)
     moments.append(time.perf_counter())
     link_loads(found, None, links)
-    bottleneck_throughput(equal_share(found, 1e9))
+    bottleneck_throughput(equal_share_rates_bps(found, 1e9))
     moments.append(time.perf_counter())
     max_min(found, 1e9, links)
     moments.append(time.perf_counter())

@@ -70,13 +70,13 @@ def _simulated(load: float) -> Row:
     """Return the row of flows on one cable in the fluid simulation, the reference of live flows."""
     import numpy
 
-    from experiments.analysis.arrivals.fluid_events import course
+    from experiments.analysis.arrivals.fluid_events import simulate_fluid_flows
     from experiments.analysis.fluid.directed_links import Routes
 
     draw = numpy.random.default_rng(1)
     starts = numpy.sort(draw.random(MANY)) * MANY / load
     path = Routes(numpy.arange(MANY + 1), numpy.zeros(MANY, numpy.int64))
-    done = course(path, starts, numpy.ones(MANY), numpy.ones(1))
+    done = simulate_fluid_flows(path, starts, numpy.ones(MANY), numpy.ones(1))
     settled = slice(MANY // 10, -MANY // 10)
     row = _row("simulated", load, {}, "ok") | {"flows": MANY}
     row["slowdown"] = row["fluid"] = float((done.end_s - starts)[settled].mean())

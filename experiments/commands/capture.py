@@ -107,7 +107,7 @@ def command(
 
 
 def _open_for_writing(out: Path) -> BinaryIO:
-    """Open the capture file, or raise PillarboxError."""
+    """Open a capture file for writing, or raise PillarboxError."""
     from topos.base.errors import PillarboxError
 
     try:

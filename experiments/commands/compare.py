@@ -75,15 +75,16 @@ def command(
 
     prices = _price_list(list_name, given)
     measured = [
-        network_measures.measure(topology, prices, exact, seconds) for topology in topologies
+        network_measures.compute_network_measures(topology, prices, exact, seconds)
+        for topology in topologies
     ]
     answer(
         as_json,
-        {"networks": list(map(network_measures.as_json, measured))},
+        {"networks": list(map(network_measures.measures_as_json, measured))},
         "\n\n".join(
             [
-                side_by_side(network_measures.rows(measured)),
-                paragraphs(network_measures.notes(measured, prices)),
+                side_by_side(network_measures.comparison_rows(measured)),
+                paragraphs(network_measures.comparison_notes(measured, prices)),
             ]
         ),
         indent=2,
@@ -102,7 +103,7 @@ def _price_list(list_name: str, given: dict[str, Any]) -> Any:
         # Prices of switches and cards are given as (number of ports, price).
         if isinstance(value, tuple):
             words = f"--{option.replace('_', '-')}"
-            changed = {name: prices.with_entries(getattr(found, name), value, words)}
+            changed = {name: prices.updated_price_table(getattr(found, name), value, words)}
         elif value is not None:
             changed = {name: value}
         found = replace(found, **changed)
@@ -112,10 +113,10 @@ def _price_list(list_name: str, given: dict[str, Any]) -> Any:
 def _print_paper_tables(as_json: bool, seconds: float) -> None:
     from experiments.analysis.comparison import papers, table_checks
 
-    tables = papers.tables(seconds)
+    tables = papers.checked_paper_tables(seconds)
     answer(
         as_json,
-        {"tables": list(map(table_checks.as_json, tables))},
-        "\n\n".join(map(table_checks.as_text, tables)),
+        {"tables": list(map(table_checks.paper_table_as_json, tables))},
+        "\n\n".join(map(table_checks.paper_table_as_text, tables)),
         indent=2,
     )

@@ -39,15 +39,15 @@ def command(out: Path, drawings: bool) -> int:
 
     folder = output_folder(out)
     if drawings or os.geteuid() != 0:
-        draw(folder)
+        draw_networks(folder)
         click.echo("Live servers need root: sudo ./pillarbox demo runs an experiment with them.")
         return 0
     from experiments.trials.catalogue import DEMO
 
-    return int(not show(DEMO, folder))
+    return int(not run_and_report(DEMO, folder))
 
 
-def show(experiment: Experiment, folder: Path) -> bool:
+def run_and_report(experiment: Experiment, folder: Path) -> bool:
     """Run an experiment in a new folder below `folder`, print its result and write its report.
 
     Return True if all of its trials are valid.
@@ -95,7 +95,7 @@ def result_in_sentences(run: Run) -> str:
     return "\n\n".join(filter(None, blocks))
 
 
-def draw(folder: Path) -> None:
+def draw_networks(folder: Path) -> None:
     """Print descriptions of the networks in which servers relay, and draw them to files."""
     from experiments.commands.topo import counts_as_text
     from experiments.files import give_to_user

@@ -29,9 +29,9 @@ def command(topology: Topology | None, install: bool) -> None:
     ./pillarbox dissector bcube,4,1 > pillarbox.lua
     tshark -X lua_script:pillarbox.lua -r lab.pcapng
     """
-    from experiments.observe.lua_dissector import lua
+    from experiments.observe.lua_dissector import lua_dissector_text
 
-    text = lua(topology)
+    text = lua_dissector_text(topology)
     if not install:
         click.echo(text, nl=False)
         return

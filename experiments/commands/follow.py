@@ -35,7 +35,7 @@ def command(
     sudo ./pillarbox capture --seconds 5 -o lab.pcapng
     ./pillarbox follow lab.pcapng
     """
-    from experiments.observe.packet_paths import DIFFERS, lines, paths_in_capture
+    from experiments.observe.packet_paths import DIFFERS, path_lines, paths_in_capture
 
     topology, routing, packets, rows, others = paths_in_capture(capture, network, routing, fail)
     name = topology.address
@@ -54,6 +54,6 @@ def command(
     answer(
         as_json,
         {"network": topology.spec, "paths": paths, "others": others},
-        "\n".join([head, *lines(topology, rows), *rest]),
+        "\n".join([head, *path_lines(topology, rows), *rest]),
     )
     return STRAYED if any(row.verdict == DIFFERS for row in rows) else 0

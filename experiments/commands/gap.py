@@ -76,7 +76,7 @@ def command(
         )
         _print_paths_between(topology, ends, routings, failures, as_json)
         return
-    from experiments.analysis.comparison.throughput_gap import gap
+    from experiments.analysis.comparison.throughput_gap import compute_throughput_gap
     from experiments.text import paragraphs
     from experiments.traffic.patterns import flows_of
     from experiments.traffic.workload import Workload
@@ -86,7 +86,7 @@ def command(
     pairs = [(flow.source, flow.destination) for flow in flows]
     pairs = [pair for pair in pairs if failures.nodes.isdisjoint(pair)]
     require(bool(pairs), f"the failures leave no pair of working servers for {pattern}")
-    found = gap(topology, pairs, routings, failures, seed, seconds, rounds)
+    found = compute_throughput_gap(topology, pairs, routings, failures, seed, seconds, rounds)
     limits = [limit._asdict() for limit in found.limits]
     answer(
         as_json,

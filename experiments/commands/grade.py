@@ -31,7 +31,7 @@ def secret_options(command: Any) -> Any:
 
 
 def secret_from_options(word: str, file: Path | None) -> str:
-    """Return the secret from the option or its file, or raise PillarboxError."""
+    """Return the grading secret from --secret or its file, or raise PillarboxError."""
     if file is None:
         return word
     try:

@@ -11,7 +11,7 @@ from experiments.arguments import MORE, answer, json_option, network
 from topos.base.topology import Topology
 
 if TYPE_CHECKING:
-    from experiments.analysis.comparison.racks import Packing, Room
+    from experiments.analysis.comparison.racks import ContainerDimensions, Packing
 
 COUNT = click.IntRange(min=1)
 
@@ -37,16 +37,16 @@ def command(topology: Topology, as_json: bool, **room_options: Any) -> None:
 
     Only BCube has a packaging in its paper; other networks are packed by the same rules.
     """
-    from experiments.analysis.comparison.racks import Room, pack
+    from experiments.analysis.comparison.racks import ContainerDimensions, pack_into_racks
 
-    room = Room(**room_options)
-    packing = pack(topology, room)
+    room = ContainerDimensions(**room_options)
+    packing = pack_into_racks(topology, room)
     known = {"spec": topology.spec, "room": asdict(room), **asdict(packing)}
     known["wires_between_racks"] = packing.between_racks
     answer(as_json, known, _packing_as_text(topology, room, packing), indent=2)
 
 
-def _packing_as_text(topology: Topology, room: Room, packing: Packing) -> str:
+def _packing_as_text(topology: Topology, room: ContainerDimensions, packing: Packing) -> str:
     fewest, most = packing.switches_per_rack
     switches = f"{most}" if fewest == most else f"{fewest} to {most}"
     free = room.units_per_rack - packing.units_used

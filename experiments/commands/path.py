@@ -102,7 +102,7 @@ def _disjoint_paths(topology: Topology, source: int, destination: int) -> int | 
 
 
 def path_as_text(topology: Topology, path: Path, failures: Failures) -> str:
-    """Return a path as text, one line for each hop."""
+    """Return a path between servers as text, one line for each hop."""
     lines = [f"{topology.address(path.source)}  ({len(path)} hops)"]
     for server, step in zip(path.servers, path.steps, strict=False):
         switches = [

@@ -119,7 +119,7 @@ def command(
             # The page is written after each figure, so that an interrupted call leaves one.
             write_page(out, reproductions.names())
             if not as_json:
-                click.echo(f"{text_of(made[-1])}\n\nfigure and points: {settings.folder}\n")
+                click.echo(f"{figure_as_text(made[-1])}\n\nfigure and points: {settings.folder}\n")
         page, missing = write_page(out, reproductions.names())
     for sentence in (*missing, *failed):
         click.echo(f"pillarbox: {sentence}", err=True)
@@ -143,7 +143,7 @@ def _figure_list_text(rows: list[tuple[str, str, str]]) -> str:
     return listing([("NAME", "", "(live: measured in a lab on this machine, with sudo)"), *rows])
 
 
-def text_of(found: Reproduction) -> str:
+def figure_as_text(found: Reproduction) -> str:
     """Return a reproduced figure as text: table of values, verdict, reasons and notes."""
     from experiments.reporting.reproduced.drawing import table_of
     from experiments.text import columns, paragraphs

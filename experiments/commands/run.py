@@ -200,7 +200,7 @@ def _trial_runner(experiment: Experiment, folder: Path) -> Iterator[Measure]:
 
 
 def _machines_of(cluster: str) -> int:
-    """Return the number of machines of a cluster."""
+    """Return the number of machines of a running cluster."""
     from experiments.machines.cluster_registry import NamedCluster
 
     named_cluster = NamedCluster(cluster)

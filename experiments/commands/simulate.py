@@ -16,8 +16,8 @@ from topos.base.topology import Topology
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from experiments.analysis.arrivals.simulated_arrivals import Simulated
-    from experiments.analysis.packets.simulated_tcp import Tcp
+    from experiments.analysis.arrivals.simulated_arrivals import ArrivalSimulation
+    from experiments.analysis.packets.simulated_tcp import TcpParameters
     from experiments.traffic.arrivals import Arrivals, Window
     from experiments.trials.runs.records import Run
 
@@ -199,10 +199,10 @@ def command(
         return
     from experiments.analysis.arrivals.arrival_request import ArrivalRequest
     from experiments.analysis.arrivals.simulated_arrivals import goodput_bps
-    from experiments.analysis.simulator.paths import choose
+    from experiments.analysis.simulator.paths import routing_by_name
 
     require(trace is None or not loads, "a trace determines the load: leave --load out")
-    choose(topology, routing)
+    routing_by_name(topology, routing)
     cable_bps = goodput_bps(topology, routing, rate_mbit * 1e6, mtu)
     found = []
     for load in loads or (None if trace else 0.5,):
@@ -235,16 +235,16 @@ def command(
 
 def _tcp_settings(
     topology: Topology, routing: str, rate_mbit: float, queue: str, how: dict[str, Any]
-) -> Tcp:
+) -> TcpParameters:
     """Return the TCP simulator's settings: cable rate, queue length, headers and servers."""
-    from experiments.analysis.arrivals.simulated_arrivals import header_of
-    from experiments.analysis.packets.simulated_tcp import Tcp
+    from experiments.analysis.arrivals.simulated_arrivals import routing_header_bytes
+    from experiments.analysis.packets.simulated_tcp import TcpParameters
     from experiments.linux.queueing import length_bytes
 
-    header = header_of(topology, routing)
+    header = routing_header_bytes(topology, routing)
     frame_bytes = how["mtu"] + FRAME_BYTES - 1500 + header
     queue_bytes = length_bytes(queue, rate_mbit * 125_000, frame_bytes)
-    return Tcp(rate_mbit * 1e6, queue_bytes, header=header, **how)
+    return TcpParameters(rate_mbit * 1e6, queue_bytes, header=header, **how)
 
 
 def _trace_arrivals(topology: Topology, file: Path) -> tuple[Arrivals, Window]:
@@ -267,7 +267,7 @@ def _simulated(
     flows: tuple[Arrivals, Window],
     paths: tuple[str, str, int],
     cable_bps: float,
-    tcp: Tcp | None,
+    tcp: TcpParameters | None,
 ) -> Iterator[dict[str, Any]]:
     """Simulate flows at one load with the fluid model and with TCP; yield slowdowns of each."""
     from experiments.analysis.arrivals.simulated_arrivals import simulate
@@ -283,8 +283,8 @@ def _simulated(
         yield _result_row("TCP", simulate_by_tcp(topology, found, routing, tcp, seed), began)
 
 
-def _result_row(kind: str, found: Simulated, began: float) -> dict[str, Any]:
-    from experiments.analysis.arrivals.simulated_arrivals import by_size
+def _result_row(kind: str, found: ArrivalSimulation, began: float) -> dict[str, Any]:
+    from experiments.analysis.arrivals.simulated_arrivals import slowdown_rows_by_size
     from experiments.linux.processes import peak_mib
 
     took_s = time.perf_counter() - began
@@ -293,7 +293,9 @@ def _result_row(kind: str, found: Simulated, began: float) -> dict[str, Any]:
         "of": kind,
         "flows": len(counted),
         "counted": int(counted.sum()),
-        "slowdown": by_size(found.arrivals.volume_bytes[counted], found.slowdown[counted]),
+        "slowdown": slowdown_rows_by_size(
+            found.arrivals.volume_bytes[counted], found.slowdown[counted]
+        ),
         "loads": found.loads._asdict(),
         "simulated_s": float(found.arrivals.start_s.max(initial=0.0)),
         "events": found.course.events,
@@ -337,19 +339,19 @@ def _simulate_bulk(
     topology: Topology,
     routing: str,
     how: tuple[Any, ...],
-    tcp: Tcp,
+    tcp: TcpParameters,
     with_packets: bool,
     as_json: bool,
 ) -> None:
     """Simulate simultaneous flows of one volume, and print their completion times."""
-    from experiments.analysis.packets.bulk import bulk, most_dropped
+    from experiments.analysis.packets.bulk import bulk_flows, links_with_most_drops
     from experiments.linux.processes import peak_mib
     from experiments.traffic.patterns import pairs_of
     from experiments.traffic.workload import Workload
 
     pattern, volume_bytes, rate_mbit, queue, seed = how
     pairs = pairs_of(topology, Workload(pattern, volume_bytes), seed)
-    flows = bulk(topology, routing, pairs, volume_bytes, tcp, seed)
+    flows = bulk_flows(topology, routing, pairs, volume_bytes, tcp, seed)
     rows: list[dict[str, Any]] = [{"of": "fluid", **flows.times(flows.fluid().end_s)}]
     dropped: list[dict[str, Any]] = []
     notes = [f"{len(pairs):,} flows of {volume_bytes:,} bytes."]
@@ -362,7 +364,7 @@ def _simulate_bulk(
         counted = {name: int(getattr(found, name).sum()) for name in ("drops", "timeouts")}
         rows[0] |= {"of fluid": None, **dict.fromkeys(counted)}
         rows.append({"of": "TCP", **times, "of fluid": share, **counted})
-        dropped = most_dropped(topology, found)
+        dropped = links_with_most_drops(topology, found)
         notes.append(f"{found.events:,} events in {took_s:.1f} s, {round(peak_mib()):,} MiB.")
         if dropped:
             worst = ", ".join(f"{one['drops']:,} from {one['where']}" for one in dropped)

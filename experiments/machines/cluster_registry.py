@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit
 
-from experiments.analysis.simulator.sweeps import security_for
+from experiments.analysis.simulator.sweeps import dask_tls_settings
 from experiments.files import private_folder
 from experiments.machines.dask_process import CONFIG, security_of
 from topos.base.errors import PillarboxError, require
@@ -196,7 +196,7 @@ class NamedCluster:
         logging.getLogger("distributed").setLevel(logging.CRITICAL)
         dask.config.set(CONFIG)
         folder = folder_of(self.name)
-        security = security_in(folder) or security_for(self.scheduler)
+        security = security_in(folder) or dask_tls_settings(self.scheduler)
         try:
             return Client(
                 self.scheduler,

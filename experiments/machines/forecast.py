@@ -13,7 +13,7 @@ import numpy
 from experiments.analysis.fluid.directed_links import link_at, link_count
 from experiments.analysis.simulator.flow_arrays import all_to_all, random_flows
 from experiments.analysis.simulator.hops import Ints
-from experiments.analysis.simulator.paths import choose, routes
+from experiments.analysis.simulator.paths import routes, routing_by_name
 from experiments.machines.placement import Placement
 from topos.base.topology import Topology
 
@@ -54,7 +54,7 @@ def forecast(topology: Topology, placed: Placement) -> Forecast:
     """
     random = numpy.random.default_rng(SEED)
     sources, destinations = _pairs(topology.servers, random)
-    choice = random.integers(0, choose(topology, "").choices(topology), len(sources))
+    choice = random.integers(0, routing_by_name(topology, "").choices(topology), len(sources))
     taken = routes(topology, "", sources, destinations, choice).links
     loads = numpy.bincount(taken, minlength=link_count(topology))
     cables = topology.cable_arrays()

@@ -24,10 +24,10 @@ MOST_NAMED = 100_000  # maximum number of servers whose addresses Wireshark show
 UIDS = ("source", "destination", "proxy", "heard", "peer", "server", "previous", "entry")
 
 
-def lua(topology: Topology | None = None) -> str:
+def lua_dissector_text(topology: Topology | None = None) -> str:
     """Return Wireshark's Lua dissector of Pillarbox's headers; a topology adds server names.
 
-    >>> '["prefix"] = "heart_beat"' in lua()
+    >>> '["prefix"] = "heart_beat"' in lua_dissector_text()
     True
     """
     meanings: dict[str, dict[int, str]] = {}

@@ -89,7 +89,7 @@ class PathRow(NamedTuple):
     packets: int
 
 
-def packets(
+def packet_sightings(
     topology: Topology, frames: Iterable[CapturedFrame]
 ) -> tuple[list[PacketSightings], Counter[str]]:
     """Return the hops of each IP packet in a capture, and counts of other frames by kind."""
@@ -209,7 +209,7 @@ def _server_with_ipv4(topology: Topology, ipv4: int) -> int | None:
     return server if 0 <= server < topology.servers and topology.ipv4(server) == ipv4 else None
 
 
-def lines(topology: Topology, rows: Iterable[PathRow]) -> Iterator[str]:
+def path_lines(topology: Topology, rows: Iterable[PathRow]) -> Iterator[str]:
     """Yield a line of text for each path that captured packets took."""
     for row in rows:
         path = " ".join(map(topology.address, row.servers))
@@ -218,7 +218,7 @@ def lines(topology: Topology, rows: Iterable[PathRow]) -> Iterator[str]:
 
 
 class CapturedPaths(NamedTuple):
-    """The packets of a capture, grouped by path."""
+    """Packets of a capture file, grouped by their path through the network."""
 
     topology: Topology
     routing: str
@@ -241,7 +241,7 @@ def paths_in_capture(
         network = network or known.network
         require(bool(network), f"{capture} does not name its network: add --network SPEC")
         topology = parse(network)
-        found, others = packets(topology, reader)
+        found, others = packet_sightings(topology, reader)
     failures = parse_failures(topology, fail or known.failures)
     routing = routing or known.routing
     return CapturedPaths(

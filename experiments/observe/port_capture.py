@@ -44,7 +44,7 @@ class CapturePort(NamedTuple):
 
 
 class CaptureCounts(NamedTuple):
-    """Counts of captured and missed frames."""
+    """Number of frames that a capture wrote, and number of frames that it missed."""
 
     written: int
     missed: int  # frames missing in the file: they arrived faster than they were written

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy
 import pandas
 
-from experiments.analysis.packets.simulated_tcp import packets
+from experiments.analysis.packets.simulated_tcp import simulate_tcp_flows
 from experiments.reporting.overlay import RepeatedTrial, repeated
 from experiments.trials.loading import experiment_of
 from experiments.trials.runs.records import Run
@@ -57,7 +57,7 @@ def _compared_flows(trial: RepeatedTrial, until_s: float) -> pandas.DataFrame:
     most_bytes = min(cable_bytes, MORE * int(flows["delivered_bytes"].max()))
     volume = numpy.full(len(flows), max(most_bytes, 1))
     paths = trial.paths, trial.back
-    sent = packets(
+    sent = simulate_tcp_flows(
         trial.topology, *paths, begin_s, volume, trial.tcp, seed=trial.seed, until_s=until_s
     )
     return pandas.DataFrame(

@@ -16,12 +16,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy
 import pandas
 
-from experiments.analysis.arrivals.fluid_events import course
-from experiments.analysis.arrivals.simulated_arrivals import by_size
+from experiments.analysis.arrivals.fluid_events import simulate_fluid_flows
+from experiments.analysis.arrivals.simulated_arrivals import slowdown_rows_by_size
 from experiments.analysis.fluid.directed_links import Routes, link_count, routes_of
 from experiments.analysis.fluid.ideal import ETHERNET_BYTES, header_bytes, header_efficiency
-from experiments.analysis.packets.simulated_tcp import CONGESTION, CUBIC, Tcp, packets
-from experiments.analysis.simulator.paths import choose, routes
+from experiments.analysis.packets.simulated_tcp import (
+    CONGESTION,
+    CUBIC,
+    TcpParameters,
+    simulate_tcp_flows,
+)
+from experiments.analysis.simulator.paths import routes, routing_by_name
 from experiments.linux.queueing import Queue
 from experiments.linux.shaping import (
     QUEUE_PACKETS,
@@ -60,7 +65,7 @@ class RepeatedTrial(NamedTuple):
     flows: pandas.DataFrame
     paths: Routes
     back: Routes
-    tcp: Tcp
+    tcp: TcpParameters
 
 
 def repeated(run: Run) -> Iterator[RepeatedTrial]:
@@ -111,9 +116,9 @@ def _flow_slowdowns(trial: RepeatedTrial) -> pandas.DataFrame:
     start_s = flows["start_s"].to_numpy(numpy.float64)
     volume_bytes = flows["volume_bytes"].to_numpy(numpy.int64)
     bps, bits = tcp.rate_bps * header_efficiency(tcp.header, tcp.mtu), volume_bytes * 8.0
-    done = course(trial.paths, start_s, bits, numpy.full(link_count(topology), bps))
+    done = simulate_fluid_flows(trial.paths, start_s, bits, numpy.full(link_count(topology), bps))
     both = trial.paths, trial.back
-    sent = packets(topology, *both, start_s, volume_bytes, tcp, seed=trial.seed)
+    sent = simulate_tcp_flows(topology, *both, start_s, volume_bytes, tcp, seed=trial.seed)
     # Records of randomly arriving flows include each flow's completion time on idle links.
     alone_s = bits / bps
     if "alone_s" in flows:
@@ -151,18 +156,20 @@ def _forward_and_reverse_paths(
         _server_numbers(topology, flows["destination"]),
     )
     back = routes(topology, routing, *ends[::-1])
-    if choose(topology, routing).walk is None:
+    if routing_by_name(topology, routing).walk is None:
         return routes(topology, routing, *ends), back
     known = [path_of(topology, text.split()) for text in flows["path"].fillna("")]
     return routes_of(topology, known), back
 
 
-def _tcp_settings(system: System, topology: Topology, header: int, congestion: str) -> Tcp:
+def _tcp_settings(
+    system: System, topology: Topology, header: int, congestion: str
+) -> TcpParameters:
     """Return the TCP and port settings of a lab; every queue is simulated as drop-tail."""
     assert system.rate_mbit is not None
     delay = checked_delay(system.delay, None)
     queue, ports_mtu = Queue(length=system.queue_length), port_mtu(system.mtu, topology.ports > 1)
-    return Tcp(
+    return TcpParameters(
         system.rate_mbit * 1e6,
         queue_bytes(system.rate_mbit, QUEUE_PACKETS, ports_mtu + ETHERNET_BYTES, queue),
         system.mtu,
@@ -178,7 +185,7 @@ def class_rows(flows: pandas.DataFrame) -> list[dict[str, Any]]:
     rows = []
     for system, own in flows.groupby("system", sort=False):
         volume = own["volume_bytes"].to_numpy(numpy.float64)
-        kinds = [by_size(volume, own[kind].to_numpy()) for kind in KINDS]
+        kinds = [slowdown_rows_by_size(volume, own[kind].to_numpy()) for kind in KINDS]
         for same in zip(*kinds, strict=True):
             row = {"system": system, "sizes": same[0]["sizes"], "flows": same[0]["flows"]}
             rows.append(row | dict(zip(KINDS, same, strict=True)))

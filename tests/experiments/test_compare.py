@@ -127,19 +127,21 @@ def test_bisection_is_the_least_of_all_halves(spec):
 )
 def test_integer_program_and_switch_sides_agree(spec):
     topology = topos.parse(spec)
-    sides = cuts.least_over_switch_sides(topology)
-    lower, upper = cuts.integer_program(topology, 0, topology.cables, 0.5)
+    sides = cuts.bisection_by_switch_sides(topology)
+    lower, upper = cuts.bisection_by_integer_program(topology, 0, topology.cables, 0.5)
     assert lower <= sides <= upper
-    assert cuts.flow_bound(topology) <= sides <= cuts.structured_cut(topology)
+    assert (
+        cuts.bisection_bound_by_flows(topology) <= sides <= cuts.smallest_structured_cut(topology)
+    )
 
 
 def test_integer_program_proves_the_cut_of_a_dcell():
-    assert cuts.integer_program(topos.parse("dcell,4,1"), 0, 30, 20) == (6, 6)
+    assert cuts.bisection_by_integer_program(topos.parse("dcell,4,1"), 0, 30, 20) == (6, 6)
 
 
 def test_switch_sides_survive_small_chunks(monkeypatch):
     monkeypatch.setattr(cuts, "CHUNK", 3)
-    assert cuts.least_over_switch_sides(topos.parse("bcube,4,1")) == 8
+    assert cuts.bisection_by_switch_sides(topos.parse("bcube,4,1")) == 8
 
 
 def cut_of(topology: Topology, half: set[int]) -> int:
@@ -193,7 +195,7 @@ def test_without_time_a_range_is_stated():
 
 
 def test_the_smallest_sufficient_device_is_priced():
-    bill = prices.bill(topos.parse("dcell,10,2,servers=110"), prices.LIAO)
+    bill = prices.network_bill(topos.parse("dcell,10,2,servers=110"), prices.LIAO)
     assert bill.switches_usd == 11 * 150
     assert "switch prices for 16 ports are used for 10 ports" in bill.remarks
     assert bill.nics_usd == 110 * 20
@@ -201,7 +203,7 @@ def test_the_smallest_sufficient_device_is_priced():
 
 def test_what_is_not_listed_needs_an_option():
     topology = topos.parse("fattree,64")
-    bill = prices.bill(topology, prices.LIAO)
+    bill = prices.network_bill(topology, prices.LIAO)
     assert bill.network_usd is bill.total_usd is bill.total_w is None
     assert any("give --switch-price 64=NUMBER" in remark for remark in bill.remarks)
     found = json.loads(
@@ -272,7 +274,7 @@ def test_bad_input_is_a_usage_error(words, sentence):
 @pytest.mark.parametrize("entry", ["x=5", "8=", "8=cheap", "-3", "=4", "nan", "8=inf"])
 def test_wrong_prices_say_how_to_write_them(entry):
     with pytest.raises(PillarboxError, match="write PORTS=NUMBER"):
-        prices.with_entries({}, (entry,), "--switch-price")
+        prices.updated_price_table({}, (entry,), "--switch-price")
 
 
 def test_contrast_with_the_wrapped_butterfly():
@@ -297,7 +299,7 @@ def test_the_largest_networks_are_compared_by_formula():
 
 @pytest.fixture(scope="module")
 def tables():
-    return {table.title.partition(":")[0]: table for table in papers.tables(5)}
+    return {table.title.partition(":")[0]: table for table in papers.checked_paper_tables(5)}
 
 
 def differing(table: papers.PaperTable) -> set[str]:
@@ -348,7 +350,7 @@ def test_dcell_table_3_differs_where_known(tables):
 def test_an_order_that_lacks_a_factor_is_not_one(monkeypatch):
     right = tabulated.ORDERS["O(N l)"]
     monkeypatch.setitem(tabulated.ORDERS, "O(N l)", (lambda nodes, _: nodes, right[1]))
-    assert tabulated.cell("butterfly,4", "bottleneck").agrees is False
+    assert tabulated.table_cell_check("butterfly,4", "bottleneck").agrees is False
 
 
 def test_a_bound_is_one_in_every_table_that_prints_it(tables):
@@ -378,16 +380,16 @@ def test_every_difference_has_a_reason(tables):
 
 
 def test_a_wrong_value_is_marked():
-    assert papers.number("x", "14,848", 14_849).mark == "differs"
-    assert papers.number("x", "20.8", 20.75).mark == "agree"
-    assert papers.number("x", "20.8", 20.7).mark == "differs"
-    assert table_checks.formula("x", "N", 8, 9, table_checks.AT_MOST).mark == "differs"
-    assert table_checks.formula("x", "N", 8, 9, table_checks.AT_LEAST).mark == "agree"
-    assert table_checks.formula("x", "O(N)", None, 9).mark == "not checked"
+    assert papers.number_check("x", "14,848", 14_849).mark == "differs"
+    assert papers.number_check("x", "20.8", 20.75).mark == "agree"
+    assert papers.number_check("x", "20.8", 20.7).mark == "differs"
+    assert table_checks.formula_check("x", "N", 8, 9, table_checks.AT_MOST).mark == "differs"
+    assert table_checks.formula_check("x", "N", 8, 9, table_checks.AT_LEAST).mark == "agree"
+    assert table_checks.formula_check("x", "O(N)", None, 9).mark == "not checked"
 
 
 def test_papers_on_the_command_line(tables, monkeypatch):
-    monkeypatch.setattr(papers, "tables", lambda seconds: [*tables.values()])
+    monkeypatch.setattr(papers, "checked_paper_tables", lambda seconds: [*tables.values()])
     shown = run("--papers").output
     assert max(map(len, shown.splitlines())) <= text.WIDTH
     assert "35,831,808  35,831,808  agree" in shown

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import topos
-from experiments.analysis.comparison.throughput_gap import gap
+from experiments.analysis.comparison.throughput_gap import compute_throughput_gap
 from experiments.analysis.fluid import linear_program
 from experiments.cli import cli
 from hosts.base.failures import parse_failures
@@ -22,7 +22,7 @@ def run(*arguments: str) -> Result:
 
 def test_one_order_of_digits_is_the_best_for_all_to_all_in_bcube() -> None:
     bcube = topos.parse("bcube,3,1")
-    found = gap(bcube, list(permutations(range(9), 2)), ["bcube", "bsr"])
+    found = compute_throughput_gap(bcube, list(permutations(range(9), 2)), ["bcube", "bsr"])
     one, several = found.reached
     assert one.throughput == pytest.approx(3 / 2 * 8)  # Guo 2009, Theorem 6
     assert found.best_throughput
@@ -34,7 +34,7 @@ def test_one_order_of_digits_is_the_best_for_all_to_all_in_bcube() -> None:
 
 def test_no_routing_is_above_the_optimum() -> None:
     dpillar = topos.parse("dpillar,4,2")
-    found = gap(dpillar, list(permutations(range(8), 2)))
+    found = compute_throughput_gap(dpillar, list(permutations(range(8), 2)))
     assert {one.routing for one in found.reached} >= {"sp-cw", "mp", "shortest"}
     assert found.best_total
     assert found.best_throughput
@@ -48,7 +48,7 @@ def test_failures_are_known_to_all() -> None:
     bcube = topos.parse("bcube,4,1")
     failures = parse_failures(bcube, ["stop s0", "stop s4"])  # all that 0.0 has
     pairs = [(0, 5), (6, 9), (1, 10)]
-    found = gap(bcube, pairs, ["bcube", "bsr"], failures)
+    found = compute_throughput_gap(bcube, pairs, ["bcube", "bsr"], failures)
     assert found.flows == 2
     assert [one.flows for one in found.reached] == [2, 2]
     assert found.best_throughput
@@ -106,7 +106,9 @@ def test_between_takes_two_servers_and_no_flows() -> None:
 
 
 def test_counting_bounds_what_programs_find() -> None:
-    found = gap(topos.parse("tree,2,2"), list(permutations(range(4), 2)), ["bridge"])
+    found = compute_throughput_gap(
+        topos.parse("tree,2,2"), list(permutations(range(4), 2)), ["bridge"]
+    )
     assert {limit.name: round(limit.throughput, 6) for limit in found.limits} == {
         "links": 3.6,
         "ports": 4.0,

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 import topos
-from experiments.analysis.comparison.racks import Room, pack
+from experiments.analysis.comparison.racks import ContainerDimensions, pack_into_racks
 from experiments.cli import cli
 from topos.base.errors import PillarboxError
 
@@ -21,7 +21,7 @@ def run(*words: str):
 
 @pytest.fixture(scope="module")
 def container():
-    return pack(topos.parse(CONTAINER), Room())
+    return pack_into_racks(topos.parse(CONTAINER), ContainerDimensions())
 
 
 def test_racks_and_switches_of_section_5_2(container):
@@ -48,7 +48,9 @@ def test_departs_from_the_paper_768_wires_never_meet(container):
 @pytest.mark.parametrize("spec", ["bcube,4,2", "dcell,4,2", "dpillar,8,2", "ficonn,8,1"])
 def test_every_cable_is_inside_a_rack_or_between(spec):
     topology = topos.parse(spec)
-    packing = pack(topology, Room(servers_per_rack=8, racks_per_super_rack=2))
+    packing = pack_into_racks(
+        topology, ContainerDimensions(servers_per_rack=8, racks_per_super_rack=2)
+    )
     inside = sum(wires.inside_racks for wires in packing.levels)
     assert inside + packing.between_racks == topology.cables
     assert packing.racks == -(-topology.servers // 8)
@@ -57,7 +59,9 @@ def test_every_cable_is_inside_a_rack_or_between(spec):
 def test_one_column_counts_every_wire_that_passes():
     # bcube,4,1 in racks of one BCube_0: each level-1 switch stands in a rack of its own and has a
     # wire to every rack, so in the middle 4 x 2 wires pass.
-    packing = pack(topos.parse("bcube,4,1"), Room(servers_per_rack=4, rack_columns=1))
+    packing = pack_into_racks(
+        topos.parse("bcube,4,1"), ContainerDimensions(servers_per_rack=4, rack_columns=1)
+    )
     assert packing.switches_per_rack == (2, 2)
     level_1 = packing.levels[1]
     assert (level_1.inside_racks, level_1.inside_super_racks) == (4, 12)
@@ -66,19 +70,21 @@ def test_one_column_counts_every_wire_that_passes():
 
 def test_direct_cables_run_along_the_column():
     # dcell,2,1: three cells of two servers, all joined: two of the three cables pass each place.
-    packing = pack(topos.parse("dcell,2,1"), Room(servers_per_rack=2, rack_columns=1))
+    packing = pack_into_racks(
+        topos.parse("dcell,2,1"), ContainerDimensions(servers_per_rack=2, rack_columns=1)
+    )
     assert packing.levels[1].most_along_column == 2
     assert packing.levels[0].most_along_column == 0
 
 
 def test_networks_whose_switches_join_switches_are_refused():
     with pytest.raises(PillarboxError, match="does not apply to fattree,4"):
-        pack(topos.parse("fattree,4"), Room())
+        pack_into_racks(topos.parse("fattree,4"), ContainerDimensions())
 
 
 def test_a_network_beyond_counting_is_refused():
     with pytest.raises(PillarboxError, match="handles up to"):
-        pack(topos.parse("dpillar,48,5"), Room())
+        pack_into_racks(topos.parse("dpillar,48,5"), ContainerDimensions())
 
 
 def test_text_says_the_papers_figures_and_ours():

@@ -9,23 +9,23 @@ from __future__ import annotations
 from typing import Any
 
 
-def put(heap: Any, at: Any, due_s: Any, size: int, one: int) -> None:
+def add_event(heap: Any, at: Any, due_s: Any, size: int, one: int) -> None:
     """Add entry `one` to the simulator's event queue, which has `size` entries."""
     heap[size] = one
     at[one] = size
-    moved(heap, at, due_s, size + 1, one)
+    restore_heap_order(heap, at, due_s, size + 1, one)
 
 
-def take_first(heap: Any, at: Any, due_s: Any, size: int) -> None:
+def remove_earliest_event(heap: Any, at: Any, due_s: Any, size: int) -> None:
     """Remove the earliest event from the simulator's event queue of `size` entries."""
     last = heap[size - 1]
     heap[0] = last
     at[last] = 0
     if size > 1:
-        moved(heap, at, due_s, size - 1, last)
+        restore_heap_order(heap, at, due_s, size - 1, last)
 
 
-def moved(heap: Any, at: Any, due_s: Any, size: int, one: int) -> None:
+def restore_heap_order(heap: Any, at: Any, due_s: Any, size: int, one: int) -> None:
     """Restore the simulator's event heap after the time of entry `one` has changed."""
     place, when_s = at[one], due_s[one]
     while place > 0:

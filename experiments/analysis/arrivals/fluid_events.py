@@ -13,8 +13,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy
 from numpy.typing import NDArray
 
-from experiments.analysis.arrivals.event_heap import moved, put, take_first
-from experiments.analysis.arrivals.max_min_updates import join, leave, settle, shared
+from experiments.analysis.arrivals.event_heap import (
+    add_event,
+    remove_earliest_event,
+    restore_heap_order,
+)
+from experiments.analysis.arrivals.max_min_updates import (
+    add_active_flow,
+    initial_sharing_state,
+    remove_active_flow,
+    update_fair_rates,
+)
 from experiments.analysis.fluid.directed_links import Routes
 from experiments.analysis.simulator.compiled import native
 from topos.base.errors import require
@@ -28,7 +37,7 @@ SENT = 1e-9
 NONE = -1
 
 
-class Course(NamedTuple):
+class FluidSimulationResults(NamedTuple):
     """Simulated start, end and path of every flow, and all flows' totals over time."""
 
     begin_s: Floats  # start of the flow: later than requested if it waited for others
@@ -63,7 +72,7 @@ class _SimulationResults(NamedTuple):
     counts: Ints  # counts[0]: number of events; counts[1]: maximum number of active flows
 
 
-def course(
+def simulate_fluid_flows(
     routes: Routes,
     start_s: Floats,
     volume_bits: Floats,
@@ -72,7 +81,7 @@ def course(
     choices: int = 1,
     after: Routes | None = None,
     moments_s: Floats | None = None,
-) -> Course:
+) -> FluidSimulationResults:
     """Return start and end of flows that share links max-min fairly at every moment.
 
     Parameters
@@ -98,10 +107,11 @@ def course(
     --------
     >>> chain = Routes(numpy.array([0, 2, 3, 4]), numpy.array([0, 1, 0, 1]))
     >>> volumes, capacity = numpy.array([6.0, 3.0, 14.0]), numpy.array([6.0, 10.0])
-    >>> course(chain, numpy.zeros(3), volumes, capacity).end_s.tolist()
+    >>> simulate_fluid_flows(chain, numpy.zeros(3), volumes, capacity).end_s.tolist()
     [1.6, 1.0, 2.0]
     >>> third_after_first = Routes(numpy.array([0, 0, 0, 1]), numpy.array([0]))
-    >>> course(chain, numpy.zeros(3), volumes, capacity, after=third_after_first).end_s.tolist()
+    >>> after = third_after_first
+    >>> simulate_fluid_flows(chain, numpy.zeros(3), volumes, capacity, after=after).end_s.tolist()
     [1.5, 1.0, 2.9]
     """
     flows = len(start_s)
@@ -135,10 +145,10 @@ def course(
         numpy.zeros(len(moments_s), numpy.int64),
         numpy.zeros(2, numpy.int64),
     )
-    state = shared(routes, flows, numpy.array(capacity_bps, numpy.float64))
+    state = initial_sharing_state(routes, flows, numpy.array(capacity_bps, numpy.float64))
     native(_process_events)(given, found, state, moments_s)
     events, most = found.counts.tolist()
-    return Course(*found[:-1], events, most)
+    return FluidSimulationResults(*found[:-1], events, most)
 
 
 def _dependencies(after: Routes | None, flows: int) -> tuple[Ints, Routes]:
@@ -198,9 +208,9 @@ def _process_events(given: Any, found: Any, shared: Any, moments_s: Any) -> None
             early = (due_s[slot] - now) * rate[slot]
             if due_s[slot] > now and not early <= given.volume_bits[flow] * SENT:
                 break
-            take_first(heap, at, due_s, active)
+            remove_earliest_event(heap, at, due_s, active)
             active -= 1
-            leave(shared, slot)
+            remove_active_flow(shared, slot)
             unused[flows - active - 1] = slot
             found.end_s[flow] = now
             delivered += given.volume_bits[flow]
@@ -225,18 +235,18 @@ def _process_events(given: Any, found: Any, shared: Any, moments_s: Any) -> None
             slot = unused[flows - active - 1]
             flow_of[slot], left[slot] = flow, given.volume_bits[flow]
             rate[slot], since_s[slot], due_s[slot] = 0.0, now, numpy.inf
-            put(heap, at, due_s, active, slot)
+            add_event(heap, at, due_s, active, slot)
             active += 1
-            join(shared, slot, path)
+            add_active_flow(shared, slot, path)
         found.counts[1] = max(found.counts[1], active)
-        settle(shared)
+        update_fair_rates(shared)
         for i in range(shared.ends[2]):
             slot = shared.changed[i]
             shared.marked[slot] = 0
             left[slot] -= rate[slot] * (now - since_s[slot])
             since_s[slot], rate[slot] = now, shared.low[slot]
             due_s[slot] = now + left[slot] / rate[slot] if rate[slot] > 0 else numpy.inf
-            moved(heap, at, due_s, active, slot)
+            restore_heap_order(heap, at, due_s, active, slot)
         shared.ends[2] = 0
 
 

@@ -65,7 +65,7 @@ class SharingState(NamedTuple):
     low: Floats
     where: Ints
     second: Floats
-    # Ring of links to update, and the slots whose rate has changed since the last `settle`.
+    # Ring of links to update; slots whose rate has changed since the last `update_fair_rates`.
     queue: Ints
     # ends[0]: first link of the queue; [1]: after its last; [2]: number of changed slots
     ends: Ints
@@ -75,7 +75,7 @@ class SharingState(NamedTuple):
     bounds: Floats  # work array: b_i of each flow of the link being updated
 
 
-def shared(routes: Routes, slots: int, capacity_bps: Floats) -> SharingState:
+def initial_sharing_state(routes: Routes, slots: int, capacity_bps: Floats) -> SharingState:
     """Return the initial max-min sharing state of idle links, for at most `slots` active flows."""
     links, longest = len(capacity_bps), int(numpy.diff(routes.starts).max(initial=1))
     bits = (longest - 1).bit_length()
@@ -116,7 +116,7 @@ def shared(routes: Routes, slots: int, capacity_bps: Floats) -> SharingState:
 # a tuple at each call, which would take most of the time.
 
 
-def join(shared: Any, slot: int, path: Any) -> None:
+def add_active_flow(shared: Any, slot: int, path: Any) -> None:
     """Add a flow on a path to the shared links."""
     links, count = shared.links, shared.flows
     shared.length[slot] = len(path)
@@ -133,8 +133,8 @@ def join(shared: Any, slot: int, path: Any) -> None:
     _mark_rate_changed(shared.changed, shared.ends, shared.marked, slot)
 
 
-def leave(shared: Any, slot: int) -> None:
-    """Remove an ended flow from its links; other flows' rates change at the next `settle`."""
+def remove_active_flow(shared: Any, slot: int) -> None:
+    """Remove an ended flow from its links; `update_fair_rates` then changes other flows' rates."""
     begin, count, entries, places = shared.begin, shared.flows, shared.entries, shared.place
     positions = (1 << shared.bits) - 1
     for position in range(shared.length[slot]):
@@ -151,7 +151,7 @@ def leave(shared: Any, slot: int) -> None:
             shared.spare[link] = shared.capacity[link]
 
 
-def settle(shared: Any) -> None:
+def update_fair_rates(shared: Any) -> None:
     """Recompute links' max-min fair levels; `changed` then lists flows with a new rate."""
     level, spare, capacity, bounds = shared.level, shared.spare, shared.capacity, shared.bounds
     low, second, where = shared.low, shared.second, shared.where

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy
 from numpy.typing import NDArray
 
-from experiments.analysis.arrivals.fluid_events import Course, course
+from experiments.analysis.arrivals.fluid_events import FluidSimulationResults, simulate_fluid_flows
 from experiments.analysis.fluid.directed_links import Routes, cabled_links, link_count
 from experiments.analysis.fluid.ideal import header_bytes, header_efficiency
-from experiments.analysis.simulator.paths import choose, routes
+from experiments.analysis.simulator.paths import routes, routing_by_name
 from experiments.traffic.arrivals import Arrivals, Window
 from experiments.traffic.sizes import CLASSES
 from hosts.base.algorithms import algorithms
@@ -26,7 +26,7 @@ CHOICES = (RANDOM, LEAST_CROWDED)
 SAMPLE = 100_000  # number of pairs from which the mean path length is computed
 
 
-class Loads(NamedTuple):
+class WindowLoads(NamedTuple):
     """Offered and delivered load within a window, as fractions of capacity."""
 
     offered: float  # load of the flows that start in the window, divided by all cables' capacity
@@ -38,19 +38,19 @@ class Loads(NamedTuple):
     active_after: int
 
 
-class Simulated(NamedTuple):
+class ArrivalSimulation(NamedTuple):
     """Result of a simulation of arriving flows: each flow's path, times and slowdown."""
 
     arrivals: Arrivals
     window: Window
     routes: Routes  # links of the path that each flow took
-    course: Course
+    course: FluidSimulationResults
     slowdown: Floats  # completion time / completion time in an idle network; NaN without a path
-    loads: Loads
+    loads: WindowLoads
 
     @property
     def counts(self) -> Bools:
-        """Mask of the flows that start within the measured window."""
+        """Mask of the arriving flows that start within the measured window."""
         start_s = self.arrivals.start_s
         found: Bools = (start_s >= self.window.from_s) & (start_s < self.window.until_s)
         return found
@@ -63,10 +63,10 @@ def goodput_bps(topology: Topology, routing: str, rate_bps: float, mtu: int = 15
     >>> round(goodput_bps(topos.parse("bcube,4,1"), "parallel", 1e9) / 1e6, 1)
     934.2
     """
-    return rate_bps * header_efficiency(header_of(topology, routing), mtu)
+    return rate_bps * header_efficiency(routing_header_bytes(topology, routing), mtu)
 
 
-def header_of(topology: Topology, routing: str) -> int:
+def routing_header_bytes(topology: Topology, routing: str) -> int:
     """Return the number of header bytes that a routing adds to each packet.
 
     A set of paths that is not a routing counts as the routing with the largest header.
@@ -85,7 +85,7 @@ def cable_capacity_bps(
     """
     sources, destinations = (ends[:SAMPLE] for ends in pairs)
     found = routes(
-        topology, routing, sources, destinations, drawn_paths(topology, routing, sources, 0)
+        topology, routing, sources, destinations, random_path_numbers(topology, routing, sources, 0)
     )
     mean = len(found.links) / max(1, int((numpy.diff(found.starts) > 0).sum()))
     return len(cabled_links(topology)) * cable_bps / max(mean, 1.0)
@@ -100,7 +100,7 @@ def simulate(
     *,
     choice: str = RANDOM,
     seed: int = 1,
-) -> Simulated:
+) -> ArrivalSimulation:
     """Simulate arriving flows as fluids, each on a path of its routing.
 
     Parameters
@@ -131,13 +131,13 @@ def simulate(
     ([2.0, 4.0], [2.0, 1.333])
     """
     require(choice in CHOICES, f"a path is chosen {' or '.join(CHOICES)}, not {choice!r}")
-    flows, paths = len(arrivals.start_s), choose(topology, routing).choices(topology)
+    flows, paths = len(arrivals.start_s), routing_by_name(topology, routing).choices(topology)
     several = paths if choice == LEAST_CROWDED else 1
     sources, destinations = (numpy.repeat(ends, several) for ends in arrivals[1:3])
     if several > 1:
         numbers = numpy.tile(numpy.arange(several), flows)
     else:
-        numbers = drawn_paths(topology, routing, arrivals.source, seed)
+        numbers = random_path_numbers(topology, routing, arrivals.source, seed)
     found = routes(topology, routing, sources, destinations, numbers)
     return simulate_on_paths(topology, arrivals, window, found, cable_bps, choices=several)
 
@@ -150,12 +150,12 @@ def simulate_on_paths(
     cable_bps: float,
     *,
     choices: int = 1,
-) -> Simulated:
-    """Simulate arriving flows as fluids on given paths (see `course`)."""
+) -> ArrivalSimulation:
+    """Simulate arriving flows as fluids on given paths (see `simulate_fluid_flows`)."""
     volume_bits: Floats = numpy.multiply(arrivals.volume_bytes, 8.0, dtype=numpy.float64)
     capacity = numpy.full(link_count(topology), cable_bps)
     moments: Floats = numpy.array([window.from_s, window.until_s], numpy.float64)
-    done = course(
+    done = simulate_fluid_flows(
         paths,
         arrivals.start_s,
         volume_bits,
@@ -165,21 +165,21 @@ def simulate_on_paths(
     )
     taken = _chosen_routes(paths, done.path, choices)
     slowdown = (done.end_s - arrivals.start_s) * cable_bps / volume_bits
-    found = Simulated(arrivals, window, taken, done, slowdown, _NO_LOADS)
-    return found._replace(loads=loads_of(topology, found, cable_bps))
+    found = ArrivalSimulation(arrivals, window, taken, done, slowdown, _NO_LOADS)
+    return found._replace(loads=window_loads(topology, found, cable_bps))
 
 
-_NO_LOADS = Loads(0.0, 0.0, 0.0, 0.0, 0, 0)
+_NO_LOADS = WindowLoads(0.0, 0.0, 0.0, 0.0, 0, 0)
 
 
-def drawn_paths(topology: Topology, routing: str, sources: Any, seed: int) -> Any:
+def random_path_numbers(topology: Topology, routing: str, sources: Any, seed: int) -> Any:
     """Return the number of each flow's path, drawn at random as if chosen by hashing."""
-    count = choose(topology, routing).choices(topology)
+    count = routing_by_name(topology, routing).choices(topology)
     return numpy.random.default_rng([seed, count]).integers(0, count, len(sources))
 
 
 def _chosen_routes(paths: Routes, path: Any, choices: int) -> Routes:
-    """Return the links of the paths that flows took."""
+    """Return the links of the path that each simulated flow took."""
     if choices == 1:
         return paths
     rows = numpy.arange(len(path)) * choices + path
@@ -189,7 +189,7 @@ def _chosen_routes(paths: Routes, path: Any, choices: int) -> Routes:
     return Routes(starts, paths.links[numpy.arange(starts[-1]) + offset])
 
 
-def loads_of(topology: Topology, found: Simulated, cable_bps: float) -> Loads:
+def window_loads(topology: Topology, found: ArrivalSimulation, cable_bps: float) -> WindowLoads:
     """Return the offered and delivered load within the window, for cables of this goodput."""
     lengths = numpy.diff(found.routes.starts)
     asked = numpy.where(found.counts, found.arrivals.volume_bytes * 8.0, 0.0)
@@ -204,7 +204,7 @@ def loads_of(topology: Topology, found: Simulated, cable_bps: float) -> Loads:
     # Delivered bits are of all flows; on cables they count times the mean path length.
     mean = float(on_links.sum()) / total if total else 0.0
     active_before, active_after = found.course.active.tolist()
-    return Loads(
+    return WindowLoads(
         offered=float(on_links.sum()) / (lasting * len(links)),
         carried=(after - before) * mean / (lasting * len(links)),
         busiest=float(on_links.max(initial=0.0)) / lasting,
@@ -214,12 +214,13 @@ def loads_of(topology: Topology, found: Simulated, cable_bps: float) -> Loads:
     )
 
 
-def by_size(volume_bytes: Any, slowdown: Any) -> list[dict[str, Any]]:
+def slowdown_rows_by_size(volume_bytes: Any, slowdown: Any) -> list[dict[str, Any]]:
     """Return a table of flow slowdowns: a row per flow size class, and a row for all flows.
 
     A flow without a slowdown is lost: it has no path.
 
-    >>> rows = by_size(numpy.array([100, 200, 5_000_000]), numpy.array([1.0, 3.0, numpy.nan]))
+    >>> slowdown = numpy.array([1.0, 3.0, numpy.nan])
+    >>> rows = slowdown_rows_by_size(numpy.array([100, 200, 5_000_000]), slowdown)
     >>> [(row["sizes"], row["flows"], row["lost"], row["median"]) for row in rows]
     [('below 10 kB', 2, 0, 2.0), ('1-10 MB', 1, 1, None), ('all', 3, 1, 2.0)]
     """
@@ -237,14 +238,14 @@ def by_size(volume_bytes: Any, slowdown: Any) -> list[dict[str, Any]]:
     return rows
 
 
-def last_of_groups(group: Any, end_s: Any, start_s: Any) -> Floats:
+def group_completion_s(group: Any, end_s: Any, start_s: Any) -> Floats:
     """Return the time from the first start to the last end of each group of flows.
 
     Groups (a shuffle, a request, a job) are numbered from 0; a group with a flow that never ends
     has a missing time (NaN).
 
     >>> group, starts = numpy.array([0, 1, 0]), numpy.array([1.0, 1.0, 2.0])
-    >>> last_of_groups(group, numpy.array([3.0, 2.0, 4.0]), starts).tolist()
+    >>> group_completion_s(group, numpy.array([3.0, 2.0, 4.0]), starts).tolist()
     [3.0, 1.0]
     """
     count = int(group.max(initial=-1)) + 1

@@ -61,19 +61,19 @@ def bisection(topology: Topology, seconds: float) -> Bisection:
         return Bisection(None, None, f"not computed: more than {MOST_SEARCHED:,} servers")
     if servers < 2:
         return Bisection(0, 0, "one server")
-    lower, upper = flow_bound(topology), structured_cut(topology)
+    lower, upper = bisection_bound_by_flows(topology), smallest_structured_cut(topology)
     note = "flows of all pairs, and cuts along digits and the slowest eigenvector"
     if lower < upper and _sides_are_few(topology):
-        value = least_over_switch_sides(topology)
+        value = bisection_by_switch_sides(topology)
         return Bisection(value, value, "every choice of sides for the switches")
     if lower < upper and servers <= MOST_PROGRAMMED and seconds > 0:
-        program = integer_program(topology, lower, upper, seconds)
+        program = bisection_by_integer_program(topology, lower, upper, seconds)
         lower, upper = max(lower, program[0]), min(upper, program[1])
         note = f"integer program, at most {seconds:g} s"
     return Bisection(lower, upper, note)
 
 
-def flow_bound(topology: Topology) -> int:
+def bisection_bound_by_flows(topology: Topology) -> int:
     """Return the bisection width's lower bound by the loads of all-to-all flows."""
     half = topology.servers // 2
     # Number of unordered pairs of servers whose traffic crosses the busiest cable.
@@ -84,7 +84,7 @@ def flow_bound(topology: Topology) -> int:
 # -- upper bounds --------------------------------------------------------------------------------
 
 
-def structured_cut(topology: Topology) -> int:
+def smallest_structured_cut(topology: Topology) -> int:
     """Return the smallest bisection, in cables, that splits certain server orders in halves.
 
     There are three kinds of order: by one digit first; by a corner (all servers whose digit i is
@@ -171,7 +171,7 @@ def _sides_are_few(topology: Topology) -> bool:
     return few and not direct
 
 
-def least_over_switch_sides(topology: Topology) -> int:
+def bisection_by_switch_sides(topology: Topology) -> int:
     """Return the bisection width by trying every choice of sides for the switches.
 
     Given the sides, a server costs its cables to the other side, so the servers with the largest
@@ -198,14 +198,16 @@ def least_over_switch_sides(topology: Topology) -> int:
     return least
 
 
-def integer_program(topology: Topology, lower: int, upper: int, seconds: float) -> tuple[int, int]:
+def bisection_by_integer_program(
+    topology: Topology, lower: int, upper: int, seconds: float
+) -> tuple[int, int]:
     """Return the lower and upper bound of a network's bisection width by integer programming."""
     cables = topology.cable_arrays()
     a, b = cables.a.astype(numpy.int64), cables.b.astype(numpy.int64)
-    return least_cut(a, b, topology.nodes, topology.servers, lower, upper, seconds)
+    return minimum_cut_bounds(a, b, topology.nodes, topology.servers, lower, upper, seconds)
 
 
-def least_cut(
+def minimum_cut_bounds(
     a: IntRow, b: IntRow, nodes: int, halved: int, lower: int, upper: int, seconds: float
 ) -> tuple[int, int]:
     """Return the minimum cut's lower and upper bound by the HiGHS solver (equal if it finishes).

@@ -27,15 +27,17 @@ MOST_SERVERS = 512  # maximum number of servers for computing the bisection
 BISECTION_S = 2.0
 
 
-class Limit(NamedTuple):
-    """Upper bound of a network's throughput, and the reason for it."""
+class ThroughputLimit(NamedTuple):
+    """Upper bound of a network's throughput, and a text with the reason for it."""
 
     name: str
     throughput: float  # throughput bound, in units of a link's rate
     why: str
 
 
-def limits(topology: Topology, pairs: Sequence[tuple[int, int]], works: Bools) -> Iterator[Limit]:
+def throughput_limits(
+    topology: Topology, pairs: Sequence[tuple[int, int]], works: Bools
+) -> Iterator[ThroughputLimit]:
     """Yield upper bounds of the throughput of flows between pairs of servers that have a path.
 
     Examples
@@ -44,7 +46,7 @@ def limits(topology: Topology, pairs: Sequence[tuple[int, int]], works: Bools) -
     >>> from experiments.analysis.fluid.directed_links import working_links
     >>> tree = topos.parse("tree,2,2")
     >>> every = [(a, b) for a in range(4) for b in range(4) if a != b]
-    >>> for limit in limits(tree, every, working_links(tree)):
+    >>> for limit in throughput_limits(tree, every, working_links(tree)):
     ...     print(limit.name, round(limit.throughput, 3), limit.why)
     links 3.6 12 links, and 3.33 on a flow's shortest path
     ports 4.0 3 flows over 1 port of 0.0
@@ -57,7 +59,7 @@ def limits(topology: Topology, pairs: Sequence[tuple[int, int]], works: Bools) -
     ends = numpy.array(pairs, numpy.int64)
     taken = _links_of_shortest_paths(topology, ends, near, far)
     each = f"{taken / len(pairs):.3g} on a flow's shortest path"
-    yield Limit("links", len(pairs) * len(near) / taken, f"{len(near)} links, and {each}")
+    yield ThroughputLimit("links", len(pairs) * len(near) / taken, f"{len(near)} links, and {each}")
     yield _server_port_bound(topology, ends, near)
     every = topology.servers * (topology.servers - 1)
     whole = len(near) == len(links) and len(set(pairs)) == len(pairs) == every
@@ -66,7 +68,7 @@ def limits(topology: Topology, pairs: Sequence[tuple[int, int]], works: Bools) -
         assert cut is not None
         across = topology.servers // 2 * -(-topology.servers // 2)
         reason = f"{_counted(cut, 'cable')} between halves, and {_counted(across, 'flow')} each way"
-        yield Limit("bisection", every * cut / across, reason)
+        yield ThroughputLimit("bisection", every * cut / across, reason)
 
 
 def _links_of_shortest_paths(topology: Topology, ends: Ints, near: Ints, far: Ints) -> float:
@@ -82,7 +84,7 @@ def _links_of_shortest_paths(topology: Topology, ends: Ints, near: Ints, far: In
     return total
 
 
-def _server_port_bound(topology: Topology, ends: Ints, near: Ints) -> Limit:
+def _server_port_bound(topology: Topology, ends: Ints, near: Ints) -> ThroughputLimit:
     """Return the bound by the server with the most flows per port, in either direction."""
     ports = numpy.bincount(near, minlength=topology.nodes)
     flows = numpy.stack([numpy.bincount(side, minlength=topology.nodes) for side in ends.T])
@@ -92,7 +94,7 @@ def _server_port_bound(topology: Topology, ends: Ints, near: Ints) -> Limit:
     reason = (
         f"{_counted(most, 'flow')} over {_counted(count, 'port')} of {topology.address(server)}"
     )
-    return Limit("ports", len(ends) / float(crowd[server]), reason)
+    return ThroughputLimit("ports", len(ends) / float(crowd[server]), reason)
 
 
 def _counted(count: int, what: str) -> str:

@@ -33,7 +33,7 @@ MOST_PAIRS = 300_000
 BISECTION_S = 20.0
 
 
-def capacity_bps(
+def workload_capacity_bps(
     topology: Topology, workload: Workload, seed: int, routing: str, rate_bps: float, mtu: int
 ) -> float:
     """Return the capacity to which the load of a workload refers, in bit/s of goodput.
@@ -42,7 +42,7 @@ def capacity_bps(
     >>> pair = {"arrivals": "poisson", "load": 0.5, "duration_s": 1.0, "options": {"flows": 1}}
     >>> one_cable = Workload("one-to-one", load_of="busiest", **pair)
     >>> tree = topos.parse("tree,2,1")
-    >>> round(capacity_bps(tree, one_cable, 1, "", 1e6, 1500) / header_efficiency(0))
+    >>> round(workload_capacity_bps(tree, one_cable, 1, "", 1e6, 1500) / header_efficiency(0))
     1000000
     """
     of = workload.load_of
@@ -52,7 +52,7 @@ def capacity_bps(
     elif of == BISECTION:
         links = _bisection_links(topology)
     else:
-        links = 1 / busiest_share(topology, routing, demand)
+        links = 1 / busiest_link_share(topology, routing, demand)
     return links * rate_bps * header_efficiency(header_bytes(topology, routing), mtu)
 
 
@@ -78,13 +78,13 @@ def _bisection_links(topology: Topology) -> float:
     return found.exact * servers * (servers - 1) / (half * (servers - half))
 
 
-def busiest_share(topology: Topology, routing: str, demand: Floats) -> float:
+def busiest_link_share(topology: Topology, routing: str, demand: Floats) -> float:
     """Return the fraction of all bytes that passes the busiest link, on the routing's static paths.
 
     >>> import topos
     >>> bcube = topos.parse("bcube,4,1")
     >>> uniform = demand_of(bcube, Workload(duration_s=1), seed=1)
-    >>> round(1 / busiest_share(bcube, "bcube", uniform), 3)  # n (N-1) / (n-1), Guo 2009
+    >>> round(1 / busiest_link_share(bcube, "bcube", uniform), 3)  # n (N-1) / (n-1), Guo 2009
     20.0
     """
     sources, destinations = numpy.nonzero(demand)

@@ -55,7 +55,7 @@ class NetworkMeasures:
     butterfly_comparison: ButterflyComparison
 
 
-def measure(
+def compute_network_measures(
     topology: Topology, price_list: prices.PriceList, exact: bool, seconds: float
 ) -> NetworkMeasures:
     """Return a network's measures; `exact` enables searches of about `seconds` each."""
@@ -68,12 +68,12 @@ def measure(
         path_metrics.diameter(topology) if exact else skipped[0],
         bisection(topology, seconds) if exact else Bisection(None, None, NOT_ASKED),
         path_metrics.disjoint_paths(topology) if exact else skipped[1],
-        prices.bill(topology, price_list),
+        prices.network_bill(topology, price_list),
         butterfly_comparison(topology),
     )
 
 
-def as_json(measured: NetworkMeasures) -> dict[str, Any]:
+def measures_as_json(measured: NetworkMeasures) -> dict[str, Any]:
     """Return a network's measures as a JSON object, with units in the keys."""
     topology, cost, versus = measured.topology, measured.bill, measured.butterfly_comparison
     return {
@@ -119,7 +119,7 @@ def as_json(measured: NetworkMeasures) -> dict[str, Any]:
     }
 
 
-def rows(measured: list[NetworkMeasures]) -> list[tuple[str, list[str]]]:
+def comparison_rows(measured: list[NetworkMeasures]) -> list[tuple[str, list[str]]]:
     """Return the comparison as rows of text: a name, and one cell per network."""
     columns = [_column_cells(column) for column in measured]
     names = [name for name, _ in columns[0]]
@@ -165,7 +165,7 @@ def _column_cells(measured: NetworkMeasures) -> list[tuple[str, str]]:
     ]
 
 
-def notes(measured: list[NetworkMeasures], price_list: prices.PriceList) -> list[str]:
+def comparison_notes(measured: list[NetworkMeasures], price_list: prices.PriceList) -> list[str]:
     """Return the explanatory notes below the table that compares networks."""
     hops = "Diameters are in server-to-server hops, bisection widths in cables."
     butterfly = (

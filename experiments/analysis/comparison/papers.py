@@ -16,7 +16,7 @@ from experiments.analysis.comparison import speedups
 from experiments.analysis.comparison.bisection import bisection
 from experiments.analysis.comparison.network_measures import butterfly_comparison
 from experiments.analysis.comparison.path_metrics import diameter, disjoint_paths, link_loads
-from experiments.analysis.comparison.prices import GUO, LIAO, bill
+from experiments.analysis.comparison.prices import GUO, LIAO, network_bill
 from experiments.analysis.comparison.table_checks import (
     AT_LEAST,
     AT_MOST,
@@ -24,10 +24,10 @@ from experiments.analysis.comparison.table_checks import (
     Formula,
     PaperTable,
     TableCheck,
-    formulas,
-    number,
+    formula_checks,
+    number_check,
 )
-from experiments.analysis.comparison.tabulated import cell, cells
+from experiments.analysis.comparison.tabulated import table_cell_check, table_row_checks
 from experiments.traffic.distribution_plan import nearest_servers
 from topos.base.spec import parse
 from topos.base.topology import Topology
@@ -35,9 +35,16 @@ from topos.dcell import DCell
 from topos.structures.butterflies import wrapped_columns
 
 
-def tables(seconds: float) -> list[PaperTable]:
+def checked_paper_tables(seconds: float) -> list[PaperTable]:
     """Return the checks of all papers' tables."""
-    every = dpillar_1, dpillar_2, butterfly, bcube_1, bcube_2, dcell_3
+    every = (
+        check_dpillar_table_1,
+        check_dpillar_table_2,
+        check_butterfly_comparison,
+        check_bcube_table_1,
+        check_bcube_table_2,
+        check_dcell_table_3,
+    )
     return [table(seconds) for table in every]
 
 
@@ -52,23 +59,23 @@ BUDGETS = {
 }
 
 
-def dpillar_1(_: float = 0.0) -> PaperTable:
+def check_dpillar_table_1(_: float = 0.0) -> PaperTable:
     """Check Liao 2012, Table 1: cost of DPillars with four columns."""
     checks = []
     for ports, (servers, total, each) in BUDGETS.items():
         topology = parse(f"dpillar,{ports},4")
-        cost = bill(topology, LIAO).network_usd
+        cost = network_bill(topology, LIAO).network_usd
         assert cost is not None
         spec = topology.spec
         checks += [
-            number(f"{spec} servers", servers, topology.servers),
-            number(f"{spec} network, $", total, cost),
-            number(f"{spec} $ per server", each, cost / topology.servers),
+            number_check(f"{spec} servers", servers, topology.servers),
+            number_check(f"{spec} network, $", total, cost),
+            number_check(f"{spec} $ per server", each, cost / topology.servers),
         ]
     return PaperTable("DPillar, Table 1: cost of four columns", LIAO.source, checks)
 
 
-def dpillar_2(seconds: float) -> PaperTable:
+def check_dpillar_table_2(seconds: float) -> PaperTable:
     """Check Liao 2012, Table 2: formulas of five networks, each evaluated for a small one."""
 
     def bisection_width(topology: Topology) -> int | None:
@@ -88,7 +95,7 @@ def dpillar_2(seconds: float) -> PaperTable:
     ) -> list[TableCheck]:
         """Return the checks of one network's printed formulas in Liao 2012, Table 2."""
         each = own.switches * own.switch_ports / own.servers
-        return formulas(
+        return formula_checks(
             own.spec,
             ("server degree", *degree, own.ports),
             ("cost per server, U_s/n", *cost, each),
@@ -179,11 +186,11 @@ def dpillar_2(seconds: float) -> PaperTable:
         ),
         (wide, "disjoint paths", "n / 2", 8 / 2, disjoint_path_count(wide), EQUAL, shared),
     ):
-        checks += formulas(own.spec, tuple(row))
+        checks += formula_checks(own.spec, tuple(row))
     return PaperTable("DPillar, Table 2: networks compared", "Liao 2012, Table 2", checks)
 
 
-def butterfly(_: float = 0.0) -> PaperTable:
+def check_butterfly_comparison(_: float = 0.0) -> PaperTable:
     """Compare DPillar with the wrapped butterfly of as many nodes (Liao 2012)."""
     reason = "k' 2^k' = N solved; the paper's approximation drops log(k'/k)"
     checks = []
@@ -193,7 +200,7 @@ def butterfly(_: float = 0.0) -> PaperTable:
         ratio = wrapped_columns(topology.servers) / topology.parameters["k"]
         near = math.log2(topology.switch_ports) - 1
         words = "k'/k: diameters, bisections", "about log2(n) - 1"
-        checks += formulas(
+        checks += formula_checks(
             spec,
             ("butterfly's ports over DPillar's", "4 / 2", 2, ports),
             (*words, near, ratio, EQUAL, reason),
@@ -204,13 +211,13 @@ def butterfly(_: float = 0.0) -> PaperTable:
 # -- Guo 2009 --------------------------------------------------------------------------------------
 
 
-def throughput(topology: Topology) -> float:
+def aggregate_bottleneck_throughput(topology: Topology) -> float:
     """Return the aggregate bottleneck throughput in links: all flows at the rate of the slowest
     one.
 
     Flows are split evenly over the paths of fewest cables.
 
-    >>> round(throughput(parse("bcube,4,1")), 6)
+    >>> round(aggregate_bottleneck_throughput(parse("bcube,4,1")), 6)
     20.0
     """
     flows = topology.servers * (topology.servers - 1)
@@ -220,7 +227,7 @@ def throughput(topology: Topology) -> float:
 SEVERAL = 2  # receivers of a distributed file: as many as a server of these networks has ports
 
 
-def bcube_1(_: float = 0.0) -> PaperTable:
+def check_bcube_table_1(_: float = 0.0) -> PaperTable:
     """Check Guo 2009, Table 1: speed-ups and throughput of each structure on its own paths."""
 
     def rows(
@@ -235,7 +242,7 @@ def bcube_1(_: float = 0.0) -> PaperTable:
         if isinstance(own, DCell):  # the DCell paper sends different data to each server
             several = speedups.speedup_to_groups(own, "dcell")
         everybody = [server for server in range(own.servers) if server != speedups.SOURCE]
-        return formulas(
+        return formula_checks(
             own.spec,
             ("one-to-one", *times, speedups.speedup_to_one(own)),
             ("one-to-several", *times, several),
@@ -246,7 +253,7 @@ def bcube_1(_: float = 0.0) -> PaperTable:
                 speedups.speedup_of_file_distribution(own, everybody),
                 *held,
             ),
-            ("all-to-all (ABT)", rate, rate_value, throughput(own), *related),
+            ("all-to-all (ABT)", rate, rate_value, aggregate_bottleneck_throughput(own), *related),
             ("wires", *wires, own.cables),
         )
 
@@ -264,7 +271,7 @@ def bcube_1(_: float = 0.0) -> PaperTable:
     checks = [
         *rows(tree, ("1", 1), ("1",), ("n", 8, EQUAL, root), even(tree, 8)),
         *rows(fattree, ("1", 1), ("1",), ("N", fattree.servers), wires_by_layers(fattree)),
-        *formulas(wide.spec, ("wires", *wires_by_layers(wide), wide.cables, EQUAL, ports)),
+        *formula_checks(wide.spec, ("wires", *wires_by_layers(wide), wide.cables, EQUAL, ports)),
         *rows(
             dcell,
             ("k' + 1", 2),
@@ -295,7 +302,7 @@ REASONS = {
 }
 
 
-def bcube_2(_: float = 0.0) -> PaperTable:
+def check_bcube_table_2(_: float = 0.0) -> PaperTable:
     """Check Guo 2009, Table 2: cost, power and wires of a container."""
     # Guo 2009 gives a 48-port switch 48 servers and an uplink.
     prices = replace(
@@ -306,14 +313,14 @@ def bcube_2(_: float = 0.0) -> PaperTable:
     checks = []
     for spec, printed in CONTAINER.items():
         topology = parse(spec)
-        cost = bill(topology, prices)
+        cost = network_bill(topology, prices)
         parts = (cost.switches_usd, cost.nics_usd, cost.total_usd)
         powers = (cost.switches_w, cost.nics_w, cost.total_w)
         thousands = [(value or 0) / 1000 for value in (*parts, *powers)]
         ours = [*thousands, topology.cables, topology.switches]
         for what, paper, value in zip(COLUMNS, printed, ours, strict=True):
             reason = REASONS.get((spec, what), "")
-            checks.append(number(f"{topology.title}: {what}", paper, value, reason))
+            checks.append(number_check(f"{topology.title}: {what}", paper, value, reason))
     return PaperTable("BCube, Table 2: a container of 2048 servers", GUO.source, checks)
 
 
@@ -326,17 +333,20 @@ STRUCTURES = (
 )
 
 
-def dcell_3(seconds: float) -> PaperTable:
+def check_dcell_table_3(seconds: float) -> PaperTable:
     """Check Guo 2008, Table 3: degree, diameter, bisection and bottleneck degree of structures."""
-    checks = [check for spec in STRUCTURES for check in cells(spec)]
+    checks = [check for spec in STRUCTURES for check in table_row_checks(spec)]
     # Trees of other sizes, for which the formulas hold that do not fit the first tree.
-    checks += [cell("tree,64,3", "bisection"), cell("tree,80,5", "bottleneck")]
+    checks += [
+        table_cell_check("tree,64,3", "bisection"),
+        table_cell_check("tree,80,5", "bottleneck"),
+    ]
     dcell = parse("dcell,4,1")
     servers, log = dcell.servers, math.log(dcell.servers, 4)
     busiest = round(float(link_loads(dcell).max()), 9)
     width = bisection(dcell, seconds).exact
     lower = AT_LEAST, "a lower bound (section 3.3)"
-    checks += formulas(
+    checks += formula_checks(
         dcell.spec,
         ("degree", "k + 1", 2, dcell.ports),
         ("diameter", "< 2 log_n N - 1", 2 * log - 1, diameter(dcell).value, AT_MOST),

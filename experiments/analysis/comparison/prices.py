@@ -81,7 +81,7 @@ def _sum_or_none(*parts: float | None) -> float | None:
     return sum(known) if len(known) == len(parts) else None
 
 
-def bill(topology: Topology, prices: PriceList) -> Bill:
+def network_bill(topology: Topology, prices: PriceList) -> Bill:
     """Return the cost and power of the network."""
     remarks: list[str] = []
 
@@ -125,12 +125,12 @@ def bill(topology: Topology, prices: PriceList) -> Bill:
     )
 
 
-def with_entries(
+def updated_price_table(
     table: dict[int, float], entries: tuple[str, ...], option: str
 ) -> dict[int, float]:
     """Return a price table updated with ``PORTS=NUMBER`` entries (``NUMBER``: any port count).
 
-    >>> with_entries({8: 40.0}, ("64=900",), "--switch-price")
+    >>> updated_price_table({8: 40.0}, ("64=900",), "--switch-price")
     {8: 40.0, 64: 900.0}
     """
     for entry in entries:

@@ -35,7 +35,7 @@ IntRow = NDArray[numpy.int64]
 
 
 @dataclass(frozen=True)
-class Room:
+class ContainerDimensions:
     """Dimensions of a container and its racks; the defaults are those of Guo 2009."""
 
     servers_per_rack: int = 64
@@ -49,7 +49,7 @@ class Room:
 
 @dataclass(frozen=True)
 class LevelWires:
-    """Wires of one level of a packed network."""
+    """Number of wires, by their course, of one level of a network packed into racks."""
 
     level: int
     inside_racks: int
@@ -81,7 +81,7 @@ class Packing:
         return sum(wires.inside_super_racks + wires.between_super_racks for wires in self.levels)
 
 
-def pack(topology: Topology, room: Room) -> Packing:
+def pack_into_racks(topology: Topology, room: ContainerDimensions) -> Packing:
     """Return the network's racks and wires; raise PillarboxError if packaging does not apply."""
     require(
         not topology.switches_interconnect,

@@ -53,13 +53,14 @@ def speedup_of_file_distribution(topology: Topology, receivers: Sequence[int]) -
     return float(len(trees) / loads.max())
 
 
-def groups(topology: Topology, routing: str) -> dict[int, list[int]]:
+def servers_by_departure_port(topology: Topology, routing: str) -> dict[int, list[int]]:
     """Return all other servers, grouped by the port by which the routing reaches them.
 
     By DCellRouting these are the groups of Guo 2008, Theorem 6.
 
     >>> import topos
-    >>> [len(group) for group in groups(topos.parse("dcell,4,1"), "dcell").values()]
+    >>> groups = servers_by_departure_port(topos.parse("dcell,4,1"), "dcell")
+    >>> [len(group) for group in groups.values()]
     [15, 4]
     """
     found: dict[int, list[int]] = {}
@@ -78,7 +79,9 @@ def speedup_to_groups(topology: Topology, routing: str) -> float:
     >>> speedup_to_groups(topos.parse("dcell,4,1"), "dcell")
     2.0
     """
-    pairs = [(SOURCE, members[-1]) for members in groups(topology, routing).values()]
+    pairs = [
+        (SOURCE, members[-1]) for members in servers_by_departure_port(topology, routing).values()
+    ]
     paths = static_paths(topology, routing, pairs)
     return float(numpy.sum(max_min(routes_of(topology, paths), 1.0, link_count(topology))))
 

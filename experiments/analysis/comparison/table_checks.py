@@ -36,10 +36,10 @@ class PaperTable:
     checks: list[TableCheck]
 
 
-def number(what: str, printed: str, ours: float, reason: str = "") -> TableCheck:
+def number_check(what: str, printed: str, ours: float, reason: str = "") -> TableCheck:
     """Return the check of a printed number: ours must round, or truncate, to its digits.
 
-    >>> number("power", "435", 435.84).mark, number("power", "4.4", 4.532).mark
+    >>> number_check("power", "435", 435.84).mark, number_check("power", "4.4", 4.532).mark
     ('agree', 'differs')
     """
     plain = printed.replace(",", "")
@@ -52,7 +52,7 @@ def number(what: str, printed: str, ours: float, reason: str = "") -> TableCheck
     return TableCheck(what, printed, ours, agrees, reason)
 
 
-def formula(
+def formula_check(
     what: str,
     words: str,
     value: float | None,
@@ -74,22 +74,22 @@ def formula(
     return TableCheck(what, shown, ours, holds[relation], reason)
 
 
-Formula = tuple[Any, ...]  # arguments of the function `formula`, without the network
+Formula = tuple[Any, ...]  # arguments of the function `formula_check`, without the network
 
 
-def formulas(spec: str, *rows: Formula) -> list[TableCheck]:
+def formula_checks(spec: str, *rows: Formula) -> list[TableCheck]:
     """Return the checks of several printed formulas for one network."""
-    return [formula(f"{spec} {what}", *row) for what, *row in rows]
+    return [formula_check(f"{spec} {what}", *row) for what, *row in rows]
 
 
-def as_text(table: PaperTable) -> str:
+def paper_table_as_text(table: PaperTable) -> str:
     """Return a paper's checked table as aligned text."""
     body = [("value", "in print", "ours", "", "")]
     body += [(c.what, c.printed, _number_text(c.ours), c.mark, c.reason) for c in table.checks]
     return f"{table.title} ({table.citation})\n\n{listing(body)}"
 
 
-def as_json(table: PaperTable) -> dict[str, Any]:
+def paper_table_as_json(table: PaperTable) -> dict[str, Any]:
     """Return a paper's checked table as a JSON object."""
     names = "value", "printed", "ours", "verdict", "reason"
     checks = [

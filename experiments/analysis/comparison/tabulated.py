@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 
 import numpy
 
-from experiments.analysis.comparison.bisection import least_cut
+from experiments.analysis.comparison.bisection import minimum_cut_bounds
 from experiments.analysis.comparison.path_metrics import edge_loads
-from experiments.analysis.comparison.table_checks import TableCheck, formula
+from experiments.analysis.comparison.table_checks import TableCheck, formula_check
 from topos import structures
 from topos.structures.base import Structure
 from topos.structures.trees import Tree
@@ -42,13 +42,13 @@ SMALLER = {
 SECONDS = 60.0  # time limit of a bisection search, in seconds: searches take less than one second
 
 
-def cells(spec: str) -> Iterator[TableCheck]:
+def table_row_checks(spec: str) -> Iterator[TableCheck]:
     """Yield the checks of all cells in a structure's row of Guo 2008, Table 3."""
     for what in ("degree", "diameter", "bisection", "bottleneck"):
-        yield cell(SMALLER.get((spec, what), spec), what)
+        yield table_cell_check(SMALLER.get((spec, what), spec), what)
 
 
-def cell(spec: str, what: str) -> TableCheck:
+def table_cell_check(spec: str, what: str) -> TableCheck:
     """Return the check of one cell of Guo 2008, Table 3."""
     found = structures.parse(spec)
     claim = getattr(found, f"{what}_claim")()
@@ -57,15 +57,17 @@ def cell(spec: str, what: str) -> TableCheck:
         return _uneven_degree_check(name, claim.formula, found)
     if claim.value is None:
         return _order_check(name, claim.formula)
-    return formula(name, claim.formula, claim.value, measured(found, what), reason=reason)
+    return formula_check(
+        name, claim.formula, claim.value, structure_metric(found, what), reason=reason
+    )
 
 
-def measured(found: Structure, what: str) -> float | None:
+def structure_metric(found: Structure, what: str) -> float | None:
     """Return a structure's degree, diameter, bisection width or bottleneck degree.
 
-    >>> measured(structures.parse("butterfly,2"), "bisection")
+    >>> structure_metric(structures.parse("butterfly,2"), "bisection")
     4
-    >>> measured(structures.parse("debruijn,2,3"), "bottleneck")
+    >>> structure_metric(structures.parse("debruijn,2,3"), "bottleneck")
     11.0
     """
     own = getattr(found, what, None)
@@ -84,7 +86,7 @@ def _sending_nodes(found: Structure) -> int:
 
 def _bisection_width(found: Structure) -> int | None:
     a, b = found.edge_arrays()
-    lower, upper = least_cut(a, b, found.nodes, _sending_nodes(found), 0, len(a), SECONDS)
+    lower, upper = minimum_cut_bounds(a, b, found.nodes, _sending_nodes(found), 0, len(a), SECONDS)
     return upper if lower == upper else None
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy
 
-from experiments.analysis.comparison.counting import Limit, limits
+from experiments.analysis.comparison.counting import ThroughputLimit, throughput_limits
 from experiments.analysis.comparison.server_pairs import known_routing_names
 from experiments.analysis.fluid.bounds import concurrent_flow, is_small_enough, throughput
 from experiments.analysis.fluid.directed_links import (
@@ -26,7 +26,12 @@ from experiments.analysis.fluid.directed_links import (
 from experiments.analysis.fluid.ideal import static_paths
 from experiments.analysis.fluid.linear_program import MOST_SECONDS
 from experiments.analysis.fluid.optimum_bounds import Optimum
-from experiments.analysis.fluid.rates import bottleneck_throughput, equal_share, link_loads, max_min
+from experiments.analysis.fluid.rates import (
+    bottleneck_throughput,
+    equal_share_rates_bps,
+    link_loads,
+    max_min,
+)
 from experiments.analysis.simulator import adapting, around
 from experiments.analysis.simulator.hops import Ints
 from hosts.base.algorithms import SHORTEST
@@ -52,18 +57,18 @@ class RoutingThroughput:
 
 @dataclass(frozen=True)
 class ThroughputGap:
-    """Rates of every routing, and the optimum, which is None if its program is too large."""
+    """Throughput of every routing, and the optimum: None if its linear program is too large."""
 
     reached: tuple[RoutingThroughput, ...]
     flows: int  # number of flows that have any path
     best_total: Optimum | None
     best_throughput: Optimum | None  # largest total of equal rates
     limits: tuple[
-        Limit, ...
+        ThroughputLimit, ...
     ]  # upper bounds of the optimal throughput, found by counting links and ports
 
 
-def gap(
+def compute_throughput_gap(
     topology: Topology,
     pairs: Sequence[Pair],
     routings: Iterable[str] = (),
@@ -72,7 +77,7 @@ def gap(
     seconds: float = MOST_SECONDS,
     rounds: int = 0,
 ) -> ThroughputGap:
-    """Return the rates that routings reach, and the optimum.
+    """Return the throughput that each routing of a network reaches, and the optimum.
 
     Where a routing has several paths for a pair, each flow takes a random one.
 
@@ -102,7 +107,7 @@ def gap(
     >>> import topos
     >>> bcube = topos.parse("bcube,2,1")
     >>> every = [(a, b) for a in range(4) for b in range(4) if a != b]
-    >>> found = gap(bcube, every, ["bcube"])
+    >>> found = compute_throughput_gap(bcube, every, ["bcube"])
     >>> round(found.reached[0].throughput, 6), round(found.best_throughput.at_most, 6)
     (6.0, 6.0)
     """
@@ -126,7 +131,7 @@ def gap(
     if joined and is_small_enough(topology, joined):
         best_total = throughput(topology, joined, 1.0, works, seconds)
         best_throughput = concurrent_flow(topology, joined, 1.0, works, seconds) * len(joined)
-    found = tuple(limits(topology, joined, works))
+    found = tuple(throughput_limits(topology, joined, works))
     return ThroughputGap(tuple(reached), len(joined), best_total, best_throughput, found)
 
 
@@ -162,7 +167,7 @@ def _adapted_routes(
     works = working_links(topology, failures)
     for name in known:
         random = numpy.random.default_rng(seed)
-        flows = adapting.adapting(topology, name, sources, destinations, random, works)
+        flows = adapting.adaptive_flows(topology, name, sources, destinations, random, works)
         for _ in range(rounds):
             flows.probe()
         yield name, flows.routes()
@@ -179,7 +184,7 @@ def _rates_reached(
         name,
         flows=int(numpy.count_nonzero(numpy.diff(routes.starts))),
         total=float(numpy.nansum(max_min(routes, 1.0, links))),
-        throughput=bottleneck_throughput(equal_share(routes, 1.0)),
+        throughput=bottleneck_throughput(equal_share_rates_bps(routes, 1.0)),
         worst=name_of(topology, worst) if loads[worst] else None,
         worst_flows=int(loads[worst]),
         mean_flows=float(loads.sum() / works) if works else 0.0,

@@ -22,9 +22,9 @@ from experiments.analysis.fluid.linear_program import MOST_SECONDS, MOST_VARIABL
 from experiments.analysis.fluid.optimum_bounds import (
     Commodities,
     Optimum,
-    lengths_needed,
-    lengths_tried,
-    routed,
+    candidate_link_lengths,
+    repaired_flow,
+    shortest_path_lengths,
 )
 from topos.base.errors import require
 from topos.base.topology import Topology
@@ -78,10 +78,10 @@ def concurrent_flow(
     cost[-1] = 1.0
     values, prices = maximise(cost, balance, net, seconds)
     rate = max(float(values[-1]), 0.0) * unit
-    _, load = routed(net, values[:-1].reshape(count, links), rate * net.demand)
+    _, load = repaired_flow(net, values[:-1].reshape(count, links), rate * net.demand)
     most = min(
-        float(lengths @ net.capacity / (net.demand * lengths_needed(net, lengths)).sum())
-        for lengths in lengths_tried(net, prices)
+        float(lengths @ net.capacity / (net.demand * shortest_path_lengths(net, lengths)).sum())
+        for lengths in candidate_link_lengths(net, prices)
     )
     if not most:  # a pair of servers has no path
         return Optimum(0.0, 0.0)
@@ -123,11 +123,11 @@ def throughput(
     cost[count * links :] = 1.0
     values, prices = maximise(cost, balance, net, seconds)
     flows = values[: count * links].reshape(count, links)
-    arrived, load = routed(net, flows, numpy.zeros_like(net.demand))
+    arrived, load = repaired_flow(net, flows, numpy.zeros_like(net.demand))
     total = float(numpy.maximum(arrived[row, far], 0.0).sum())
     most = min(
-        float(lengths @ net.capacity / lengths_needed(net, lengths)[row, far].min())
-        for lengths in lengths_tried(net, prices)
+        float(lengths @ net.capacity / shortest_path_lengths(net, lengths)[row, far].min())
+        for lengths in candidate_link_lengths(net, prices)
     )
     return Optimum.between(total / load if load else 0.0, most) * scale
 

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from topos.base.topology import Topology
 
 
-def ends_s(plan: CollectivePlan, rates_of: RatesOf) -> Floats:
+def transfer_end_times_s(plan: CollectivePlan, rates_of: RatesOf) -> Floats:
     """Return the arrival time of each transfer of a collective operation, in seconds."""
     volumes = numpy.array(plan.volumes) * 8.0
     after = [one.after for one in plan.graph.transfers]
     return transfer_ends_s(volumes, plan.flow_of, after, len(plan.pairs), rates_of)
 
 
-def phases_s(
+def phases_duration_s(
     topology: Topology, phases: Sequence[Phase], servers: Sequence[int], routing: str = ""
 ) -> float:
     """Return the duration of a collective operation's phases by their slowest transfers.
@@ -36,7 +36,7 @@ def phases_s(
 
     >>> import topos
     >>> from experiments.traffic.collectives.phases import of_ring
-    >>> phases_s(topos.parse("tree,2,2"), of_ring(4), range(4))  # 2 x 3/4
+    >>> phases_duration_s(topos.parse("tree,2,2"), of_ring(4), range(4))  # 2 x 3/4
     1.5
     """
     total = 0.0
@@ -51,5 +51,5 @@ def phases_s(
 def flow_ends_s(plan: CollectivePlan, rates_of: RatesOf) -> Floats:
     """Return the arrival time of each flow's last collective transfer, in seconds."""
     found = numpy.zeros(len(plan.pairs))
-    numpy.maximum.at(found, list(plan.flow_of), ends_s(plan, rates_of))
+    numpy.maximum.at(found, list(plan.flow_of), transfer_end_times_s(plan, rates_of))
     return found

@@ -61,10 +61,10 @@ def link_at(topology: Topology, node: Any, port: Any) -> Any:
     >>> link_at(bcube, 15, 1), link_at(bcube, 16, 0)  # the last server's, the first switch's
     (31, 32)
     """
-    return link_of(*ports_of(topology), node, port)
+    return link_of(*port_counts(topology), node, port)
 
 
-def ports_of(topology: Topology) -> tuple[int, int, int]:
+def port_counts(topology: Topology) -> tuple[int, int, int]:
     """Return the arguments of `link_of`: servers, ports per server, and ports per switch."""
     return topology.servers, topology.ports, topology.switch_ports
 

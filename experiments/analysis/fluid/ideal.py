@@ -78,11 +78,11 @@ def header_bytes(topology: Topology, routing: str) -> int:
     >>> header_bytes(topos.parse("bcube,4,1"), "bsr"), header_bytes(topos.parse("tree,4,4"), "")
     (36, 0)
     """
-    router = algorithms(topology)[usual(topology, routing)].router
+    router = algorithms(topology)[routing_or_default(topology, routing)].router
     return router.header_bytes() if router else 0
 
 
-def usual(topology: Topology, routing: str) -> str:
+def routing_or_default(topology: Topology, routing: str) -> str:
     """Return the routing's name; an empty name means the network's default routing."""
     known = algorithms(topology)
     require(
@@ -113,7 +113,7 @@ def static_paths(
     failures: Failures = NONE,
 ) -> list[Path | None]:
     """Return each server pair's path by the routing algorithm alone, None without a path."""
-    name = usual(topology, routing)
+    name = routing_or_default(topology, routing)
     found: dict[tuple[int, int], Path | None] = {}
     for pair in pairs:
         if pair not in found:
@@ -135,7 +135,7 @@ def ideal(
     segments_per_ack: float = SEGMENTS_PER_ACK,
     ends_s: Callable[[RatesOf], Floats] | None = None,
 ) -> Ideal:
-    """Return the ideal rates, end times and link loads of the flows.
+    """Return the ideal goodput, end times and link loads of flows on a routing's paths.
 
     Parameters
     ----------
@@ -268,6 +268,6 @@ class _LinkSharing:
         return rates
 
     def loads(self, rates: Floats) -> Floats:
-        """Return the load of each link, in bit/s of goodput."""
+        """Return the load of each link by flows with these rates, in bit/s of goodput."""
         acknowledged = self.ack_share * link_loads(self.acks, rates, self.links)
         return link_loads(self.routes, rates, self.links) + acknowledged

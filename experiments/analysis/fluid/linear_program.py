@@ -65,7 +65,7 @@ def maximise(
 
 
 def _silent_solver() -> highspy.Highs:
-    """Return a solver that prints nothing.
+    """Return a HiGHS solver for linear programs that prints nothing.
 
     The constructor of release 1.16 prints a banner before options can be set on the object.
     """

@@ -42,12 +42,12 @@ class Optimum:
         return cls(min(float(at_least), float(at_most)), float(at_most))
 
     def __mul__(self, factor: float) -> Optimum:
-        """Return the bounds multiplied by a factor, for a change of unit."""
+        """Return the throughput bounds multiplied by a factor, for a change of unit."""
         return Optimum(self.at_least * factor, self.at_most * factor)
 
     @property
     def gap(self) -> float:
-        """Difference of the bounds relative to the upper bound; 0 within rounding."""
+        """Difference of the throughput bounds relative to the upper bound; 0 within rounding."""
         apart = 1 - self.at_least / self.at_most if self.at_most else 0.0
         return apart if apart > EXACT else 0.0
 
@@ -80,7 +80,7 @@ class Commodities:
         return sparse.csr_matrix((lengths[links], ends), (nodes, nodes)), links
 
 
-def lengths_tried(net: Commodities, prices: Floats) -> Iterator[Floats]:
+def candidate_link_lengths(net: Commodities, prices: Floats) -> Iterator[Floats]:
     """Yield candidate link lengths, all above 0: the solver's prices and three fixed choices.
 
     After a solver timeout its prices can give a worse bound than equal lengths of all links, or of
@@ -93,7 +93,7 @@ def lengths_tried(net: Commodities, prices: Floats) -> Iterator[Floats]:
         yield numpy.where(ports, 1.0, NO_LENGTH)
 
 
-def lengths_needed(net: Commodities, lengths: Floats) -> Floats:
+def shortest_path_lengths(net: Commodities, lengths: Floats) -> Floats:
     """Return the shortest path length from each source to each node; infinite without a path.
 
     All link lengths must be above 0. The result is 0 at nodes without demand.
@@ -104,7 +104,7 @@ def lengths_needed(net: Commodities, lengths: Floats) -> Floats:
     return numpy.where(net.demand > 0, away, 0.0)
 
 
-def routed(net: Commodities, flows: Floats, wanted: Floats) -> tuple[Floats, float]:
+def repaired_flow(net: Commodities, flows: Floats, wanted: Floats) -> tuple[Floats, float]:
     """Return the solver's arrivals per commodity and node, corrected, and the highest link load.
 
     Parameters

@@ -79,7 +79,7 @@ class MaxMin:
 
 
 def max_min(routes: Routes, capacity_bps: float | Floats, links: int | None = None) -> Floats:
-    """Return the max-min fair rate of each flow.
+    """Return the max-min fair rate of each flow on its route, in bit/s.
 
     >>> chain = Routes(numpy.array([0, 2, 3, 4]), numpy.array([0, 1, 0, 1]))
     >>> max_min(chain, numpy.array([6.0, 10.0])).tolist()
@@ -89,13 +89,13 @@ def max_min(routes: Routes, capacity_bps: float | Floats, links: int | None = No
     return MaxMin(routes, count).rates(capacity_bps)
 
 
-def equal_share(routes: Routes, capacity_bps: float | Floats) -> Floats:
+def equal_share_rates_bps(routes: Routes, capacity_bps: float | Floats) -> Floats:
     """Return each flow's rate when every link is divided equally among all the flows on it.
 
     The unused part of a flow's share is lost: these rates are at most the max-min fair ones.
 
     >>> chain = Routes(numpy.array([0, 2, 3, 4]), numpy.array([0, 1, 0, 1]))
-    >>> equal_share(chain, numpy.array([6.0, 10.0])).tolist()
+    >>> equal_share_rates_bps(chain, numpy.array([6.0, 10.0])).tolist()
     [3.0, 3.0, 5.0]
     """
     flows_on = _flows_on(routes.links, _checked_link_count(routes, capacity_bps))

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     Floats = NDArray[numpy.float64]
 
 
-def alone_s(
+def idle_network_completion_s(
     volume_bytes: ArrayLike,
     cables: ArrayLike,
     rate_bps: float,
@@ -62,7 +62,8 @@ def alone_s(
     burst_bytes : float
         Burst that an idle port forwards immediately, in bytes.
 
-    >>> alone_s([1448, 2896], [2, 2], 1514 * 8, 1500).tolist()  # 1 s per full frame
+    >>> rate_bps = 1514 * 8  # 1 s per full frame
+    >>> idle_network_completion_s([1448, 2896], [2, 2], rate_bps, 1500).tolist()
     [1.0, 2.0]
     """
     volume = numpy.asarray(volume_bytes, numpy.float64)
@@ -75,11 +76,11 @@ def alone_s(
     return found
 
 
-def cables_of(topology: Topology, routing: str, pairs: Sequence[tuple[int, int]]) -> Any:
+def path_cable_counts(topology: Topology, routing: str, pairs: Sequence[tuple[int, int]]) -> Any:
     """Return the number of cables on each pair's path, as computed by the routing alone.
 
     >>> import topos
-    >>> cables_of(topos.parse("bcube,4,1"), "bcube", [(0, 1), (0, 5)]).tolist()
+    >>> path_cable_counts(topos.parse("bcube,4,1"), "bcube", [(0, 1), (0, 5)]).tolist()
     [2, 4]
     """
     different = sorted(set(pairs))

@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy
 from numpy.typing import NDArray
 
-from experiments.analysis.arrivals.fluid_events import Course, course
+from experiments.analysis.arrivals.fluid_events import FluidSimulationResults, simulate_fluid_flows
 from experiments.analysis.fluid.directed_links import Routes, link_count, name_of
 from experiments.analysis.fluid.ideal import header_efficiency
-from experiments.analysis.packets.simulated_tcp import Packets, Tcp, packets
-from experiments.analysis.simulator.paths import choose, routes
+from experiments.analysis.packets.simulated_tcp import (
+    TcpParameters,
+    TcpSimulationResults,
+    simulate_tcp_flows,
+)
+from experiments.analysis.simulator.paths import routes, routing_by_name
 from topos.base.errors import require
 from topos.base.topology import Topology
 
@@ -22,11 +26,11 @@ if TYPE_CHECKING:
 
 # Interval within which all bulk flows start, in seconds: programs never start simultaneously.
 SPREAD_S = 1e-3
-WHERE = 3  # number of links in the list of those with most dropped packets
+LISTED_LINKS = 3  # number of links in the list of those with most dropped packets
 
 
 @dataclass(frozen=True)
-class Bulk:
+class BulkFlows:
     """Simultaneous flows of equal volume, with their forward and return paths."""
 
     topology: Topology
@@ -34,21 +38,25 @@ class Bulk:
     back: Routes
     start_s: Floats
     volume_bytes: int
-    tcp: Tcp
+    tcp: TcpParameters
     seed: int
 
-    def fluid(self, moments_s: Floats | None = None) -> Course:
-        """Simulate the flows as fluids that share all links max-min fairly."""
+    def fluid(self, moments_s: Floats | None = None) -> FluidSimulationResults:
+        """Simulate the bulk flows as fluids that share all links max-min fairly."""
         volumes = numpy.full(len(self.start_s), 8.0 * self.volume_bytes)
         goodput_bps = self.tcp.rate_bps * header_efficiency(self.tcp.header, self.tcp.mtu)
         capacity = numpy.full(link_count(self.topology), goodput_bps)
-        return course(self.routes, self.start_s, volumes, capacity, moments_s=moments_s)
+        return simulate_fluid_flows(
+            self.routes, self.start_s, volumes, capacity, moments_s=moments_s
+        )
 
-    def packets(self, moments_s: Floats | None = None) -> Packets:
-        """Simulate the flows by TCP, packet by packet."""
+    def packets(self, moments_s: Floats | None = None) -> TcpSimulationResults:
+        """Simulate the bulk flows by TCP, packet by packet."""
         volumes = numpy.full(len(self.start_s), self.volume_bytes)
         paths = self.routes, self.back
-        return packets(self.topology, *paths, self.start_s, volumes, self.tcp, moments_s, self.seed)
+        return simulate_tcp_flows(
+            self.topology, *paths, self.start_s, volumes, self.tcp, moments_s, self.seed
+        )
 
     def times(self, end_s: Floats) -> dict[str, float | None]:
         """Return the bulk flows' total goodput until the last flow ends, and completion times."""
@@ -63,18 +71,19 @@ class Bulk:
         }  # fmt: skip
 
 
-def bulk(
+def bulk_flows(
     topology: Topology,
     routing: str,
     pairs: Sequence[tuple[int, int]],
     volume_bytes: int,
-    tcp: Tcp,
+    tcp: TcpParameters,
     seed: int,
-) -> Bulk:
+) -> BulkFlows:
     """Return flows between these pairs of servers, on random paths of the routing both ways.
 
     >>> import topos
-    >>> flows = bulk(topos.parse("tree,2,1"), "", [(0, 1)], 1448, Tcp(1514 * 8, 1e6), seed=1)
+    >>> tcp = TcpParameters(1514 * 8, 1e6)
+    >>> flows = bulk_flows(topos.parse("tree,2,1"), "", [(0, 1)], 1448, tcp, seed=1)
     >>> 2 < flows.times(flows.packets().end_s)["last_s"] < 3  # a frame takes a second
     True
     """
@@ -82,9 +91,9 @@ def bulk(
     source, destination = (numpy.array(column, numpy.int64) for column in zip(*pairs, strict=True))
     random = numpy.random.default_rng(seed)
     start_s = random.random(len(source)) * SPREAD_S
-    choices = choose(topology, routing).choices(topology)
+    choices = routing_by_name(topology, routing).choices(topology)
     number, back = random.integers(0, choices, (2, len(source)))
-    return Bulk(
+    return BulkFlows(
         topology,
         routes(topology, routing, source, destination, number),
         routes(topology, routing, destination, source, back),
@@ -95,9 +104,9 @@ def bulk(
     )
 
 
-def most_dropped(topology: Topology, found: Packets) -> list[dict[str, Any]]:
+def links_with_most_drops(topology: Topology, found: TcpSimulationResults) -> list[dict[str, Any]]:
     """Return the links at which most packets were dropped, the worst first."""
-    worst = numpy.argsort(-found.dropped, kind="stable")[:WHERE]
+    worst = numpy.argsort(-found.dropped, kind="stable")[:LISTED_LINKS]
     return [
         {"where": _link_name(topology, int(link)), "drops": int(found.dropped[link])}
         for link in worst

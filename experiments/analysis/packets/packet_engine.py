@@ -25,7 +25,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy
 from numpy.typing import NDArray
 
-from experiments.analysis.arrivals.event_heap import moved, put, take_first
+from experiments.analysis.arrivals.event_heap import (
+    add_event,
+    remove_earliest_event,
+    restore_heap_order,
+)
 from experiments.analysis.packets.sender import (
     is_tail_loss_probe,
     most_segments_at_own_port,
@@ -86,7 +90,7 @@ class SimulationState(NamedTuple):
     until_s: float
 
 
-def run(given: SimulationState, frames: FrameParameters) -> int:
+def run_packet_simulation(given: SimulationState, frames: FrameParameters) -> int:
     """Run the packet simulation until `until_s`, or until no packet is in flight.
 
     Return the number of packet records that were allocated.
@@ -150,11 +154,11 @@ def _leave_link(given: Any, frames: Any, packets: Any, unused: Any, at: int, now
     if link.waits == number:
         link.waits = packet.behind
     if link.first == NONE:
-        take_first(given.heap, given.at, given.due_s, given.counts[SIZE])
+        remove_earliest_event(given.heap, given.at, given.due_s, given.counts[SIZE])
         given.counts[SIZE] -= 1
     else:
         given.due_s[at] = packets[link.first].due_s
-        moved(given.heap, given.at, given.due_s, given.counts[SIZE], at)
+        restore_heap_order(given.heap, given.at, given.due_s, given.counts[SIZE], at)
     packet.at += 1
     if packet.at < packet.end:
         _enqueue_or_drop(given, frames, packets, unused, number, now)
@@ -211,7 +215,7 @@ def _enqueue_or_drop(
     if link.first == NONE:
         link.first = number
         given.due_s[at] = packet.due_s
-        put(given.heap, given.at, given.due_s, given.counts[SIZE], at)
+        add_event(given.heap, given.at, given.due_s, given.counts[SIZE], at)
         given.counts[SIZE] += 1
     else:
         packets[link.last].behind = number
@@ -342,10 +346,10 @@ def _set_timer(given: Any, one: int, whose: int, when_s: float) -> None:
         is_new = given.due_s[item] == NEVER
         given.due_s[item] = when_s
         if is_new:
-            put(given.heap, given.at, given.due_s, given.counts[SIZE], item)
+            add_event(given.heap, given.at, given.due_s, given.counts[SIZE], item)
             given.counts[SIZE] += 1
         else:
-            moved(given.heap, given.at, given.due_s, given.counts[SIZE], item)
+            restore_heap_order(given.heap, given.at, given.due_s, given.counts[SIZE], item)
 
 
 def _expire_timer(
@@ -356,9 +360,9 @@ def _expire_timer(
     wanted_s = given.wanted_s[timer]
     if now < wanted_s < NEVER:
         given.due_s[item] = wanted_s
-        moved(given.heap, given.at, given.due_s, given.counts[SIZE], item)
+        restore_heap_order(given.heap, given.at, given.due_s, given.counts[SIZE], item)
         return
-    take_first(given.heap, given.at, given.due_s, given.counts[SIZE])
+    remove_earliest_event(given.heap, given.at, given.due_s, given.counts[SIZE])
     given.counts[SIZE] -= 1
     given.due_s[item] = NEVER
     if wanted_s == NEVER:

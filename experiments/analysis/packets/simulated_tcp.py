@@ -16,7 +16,7 @@ from experiments.analysis.packets.packet_engine import (
     OWN_PACKETS,
     FrameParameters,
     SimulationState,
-    run,
+    run_packet_simulation,
 )
 from experiments.analysis.packets.sender import FIRST_WINDOW
 from experiments.analysis.packets.state import FLOW, LINK, NEVER, NONE
@@ -42,7 +42,7 @@ AT_REST_S = 1e-4  # seconds that programs take to send and to answer in an idle 
 
 
 @dataclass(frozen=True)
-class Tcp:
+class TcpParameters:
     """Parameters of simulated cables, servers and TCP."""
 
     rate_bps: float
@@ -83,7 +83,7 @@ class Tcp:
         return self.owed_bytes > 0
 
 
-class Packets(NamedTuple):
+class TcpSimulationResults(NamedTuple):
     """Results of a packet simulation of TCP flows: arrays by flow, and by link."""
 
     begin_s: Floats
@@ -100,17 +100,17 @@ class Packets(NamedTuple):
     most_active: int
 
 
-def packets(
+def simulate_tcp_flows(
     topology: Topology,
     routes: Routes,
     back: Routes,
     start_s: Floats,
     volume_bytes: Ints,
-    tcp: Tcp,
+    tcp: TcpParameters,
     moments_s: Floats | None = None,
     seed: int = 1,
     until_s: float = NEVER,
-) -> Packets:
+) -> TcpSimulationResults:
     """Simulate TCP flows, each on its path, with ACKs on its return path, up to `until_s`.
 
     Examples
@@ -122,8 +122,8 @@ def packets(
     >>> from experiments.analysis.simulator.paths import routes
     >>> tree, ends = topos.parse("tree,2,1"), (numpy.array([0]), numpy.array([1]))
     >>> paths = routes(tree, "", *ends), routes(tree, "", *ends[::-1])
-    >>> tcp = Tcp(rate_bps=10 * 1514 * 8, queue_bytes=1e6)
-    >>> found = packets(tree, *paths, numpy.zeros(1), numpy.array([10 * 1448]), tcp)
+    >>> tcp = TcpParameters(rate_bps=10 * 1514 * 8, queue_bytes=1e6)
+    >>> found = simulate_tcp_flows(tree, *paths, numpy.zeros(1), numpy.array([10 * 1448]), tcp)
     >>> bool(1.1 < found.end_s[0] < 1.2)
     True
     """
@@ -167,8 +167,10 @@ def packets(
     together = tcp.super_packet if tcp.is_lab else 1
     own = 0 if tcp.is_lab else OWN_PACKETS * tcp.super_packet
     cubic = tcp.congestion == CUBIC
-    run(given, FrameParameters(tcp.segment_bytes, overhead, most, together, own, cubic))
-    return Packets(
+    run_packet_simulation(
+        given, FrameParameters(tcp.segment_bytes, overhead, most, together, own, cubic)
+    )
+    return TcpSimulationResults(
         begin_s=flows["begin_s"].copy(),
         end_s=flows["end_s"].copy(),
         drops=flows["drops"].copy(),
@@ -185,7 +187,7 @@ def packets(
 
 
 def _flow_records(
-    directions: list[Routes], start_s: Floats, volume_bytes: Ints, tcp: Tcp
+    directions: list[Routes], start_s: Floats, volume_bytes: Ints, tcp: TcpParameters
 ) -> tuple[Any, int]:
     """Return the TCP simulator's state record of each flow, and the total number of segments."""
     flows = numpy.zeros(len(start_s), FLOW)
@@ -214,7 +216,7 @@ def _flow_records(
     return flows, int(segments.sum())
 
 
-def _link_records(topology: Topology, tcp: Tcp) -> Any:
+def _link_records(topology: Topology, tcp: TcpParameters) -> Any:
     """Return the packet simulator's state records: each link's, then each server processor's."""
     cables = link_count(topology)
     links = numpy.zeros(cables + (topology.servers if tcp.relay_s else 0), LINK)
@@ -240,7 +242,7 @@ def _leaves_relay(topology: Topology, routes: Routes) -> Any:
     return leaves_server
 
 
-def _with_processors(topology: Topology, routes: Routes, tcp: Tcp) -> Routes:
+def _with_processors(topology: Topology, routes: Routes, tcp: TcpParameters) -> Routes:
     """Return the paths with each relay's processor inserted, if forwarding takes time."""
     if not tcp.relay_s:
         return routes

@@ -6,11 +6,15 @@ from typing import TYPE_CHECKING
 
 import numpy
 
-from experiments.analysis.arrivals.fluid_events import Course
-from experiments.analysis.arrivals.simulated_arrivals import Simulated, drawn_paths, loads_of
+from experiments.analysis.arrivals.fluid_events import FluidSimulationResults
+from experiments.analysis.arrivals.simulated_arrivals import (
+    ArrivalSimulation,
+    random_path_numbers,
+    window_loads,
+)
 from experiments.analysis.fluid.ideal import header_efficiency
-from experiments.analysis.fluid.unloaded_time import alone_s
-from experiments.analysis.packets.simulated_tcp import Tcp, packets
+from experiments.analysis.fluid.unloaded_time import idle_network_completion_s
+from experiments.analysis.packets.simulated_tcp import TcpParameters, simulate_tcp_flows
 from experiments.analysis.simulator.paths import routes
 from topos.base.topology import Topology
 
@@ -21,8 +25,8 @@ if TYPE_CHECKING:
 
 
 def simulate_by_tcp(
-    topology: Topology, fluid: Simulated, routing: str, tcp: Tcp, seed: int
-) -> Simulated:
+    topology: Topology, fluid: ArrivalSimulation, routing: str, tcp: TcpParameters, seed: int
+) -> ArrivalSimulation:
     """Return the simulation of arriving flows by TCP; ACKs take paths of the same routing.
 
     The slowdown's reference is a flow alone in the network: all its frames, one after the other, on
@@ -31,10 +35,10 @@ def simulate_by_tcp(
     arrivals, window = fluid.arrivals, fluid.window
     moments = numpy.array([window.from_s, window.until_s])
     flows = arrivals.start_s, arrivals.volume_bytes
-    numbers = drawn_paths(topology, routing, arrivals.destination, seed)
+    numbers = random_path_numbers(topology, routing, arrivals.destination, seed)
     back = routes(topology, routing, arrivals.destination, arrivals.source, numbers)
-    found = packets(topology, fluid.routes, back, *flows, tcp, moments, seed)
-    course = Course(
+    found = simulate_tcp_flows(topology, fluid.routes, back, *flows, tcp, moments, seed)
+    course = FluidSimulationResults(
         found.begin_s,
         found.end_s,
         fluid.course.path,
@@ -44,14 +48,16 @@ def simulate_by_tcp(
         found.most_active,
     )
     slowdown = (course.end_s - arrivals.start_s) / _transfer_alone_s(fluid, tcp)
-    done = Simulated(arrivals, window, fluid.routes, course, slowdown, fluid.loads)
+    done = ArrivalSimulation(arrivals, window, fluid.routes, course, slowdown, fluid.loads)
     cable_bps = tcp.rate_bps * header_efficiency(tcp.header, tcp.mtu)
-    return done._replace(loads=loads_of(topology, done, cable_bps))
+    return done._replace(loads=window_loads(topology, done, cable_bps))
 
 
-def _transfer_alone_s(fluid: Simulated, tcp: Tcp) -> Floats:
+def _transfer_alone_s(fluid: ArrivalSimulation, tcp: TcpParameters) -> Floats:
     volume, cables = fluid.arrivals.volume_bytes, numpy.diff(fluid.routes.starts)
     how = (tcp.rate_bps, tcp.mtu, tcp.header)
-    first = alone_s(numpy.minimum(volume, tcp.segment_bytes), numpy.zeros(1), *how)
+    first = idle_network_completion_s(
+        numpy.minimum(volume, tcp.segment_bytes), numpy.zeros(1), *how
+    )
     passed_on: Floats = numpy.maximum(cables - 1, 0) * first
-    return alone_s(volume, cables, *how, tcp.delay_s) + passed_on
+    return idle_network_completion_s(volume, cables, *how, tcp.delay_s) + passed_on

@@ -66,12 +66,13 @@ def fill(
 
     >>> import topos
     >>> from experiments.analysis.fluid.directed_links import working_links
-    >>> from experiments.analysis.simulator.hops import walk
+    >>> from experiments.analysis.simulator.hops import hops_of_flows
     >>> from hosts.base.failures import parse_failures
     >>> dcell = topos.parse("dcell,4,1")
     >>> works = working_links(dcell, parse_failures(dcell, ["cut 0.3-4.0"]))
     >>> ends = (numpy.array([dcell.server(server)]) for server in ("0.0", "4.3"))
-    >>> print(*map(dcell.address, walk(fill(dcell, works), TTL, *ends).peers[0, :4].tolist()))
+    >>> hops = hops_of_flows(fill(dcell, works), TTL, *ends)
+    >>> print(*map(dcell.address, hops.peers[0, :4].tolist()))
     1.0 1.3 4.1 4.3
     """
     by_uid = numpy.zeros((dcell.sizes[-1], dcell.ports), bool)

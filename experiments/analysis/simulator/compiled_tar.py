@@ -184,7 +184,7 @@ class TarFlows:
         return Hops(self.counts[part], self._ports[part], self._peers[part])
 
     def routes(self) -> Routes:
-        """Return the links of the current paths."""
+        """Return the links of the FiConn flows' current paths."""
         return concatenated_routes(
             [
                 routes_of_hops(

@@ -19,7 +19,7 @@ Ints: TypeAlias = "NDArray[numpy.integer[Any]]"
 
 
 @dataclass(frozen=True)
-class Broken:
+class FailedNodes:
     """Failed servers, switches and cables, by number (cables as in `cable_arrays`)."""
 
     servers: Bools
@@ -65,7 +65,7 @@ def draw(
     cables: float = 0.0,
     racks: float = 0.0,
     rack_servers: int | None = None,
-) -> Broken:
+) -> FailedNodes:
     """Return random failures: the given shares of servers, racks, switches and cables.
 
     A rack is `rack_servers` servers with consecutive numbers (by default as many as a switch has
@@ -81,7 +81,7 @@ def draw(
             0 <= share <= 1,
             f"a share of failed servers, switches or cables is from 0 to 1, not {share}",
         )
-    broken = Broken(
+    broken = FailedNodes(
         _failed_sample(topology.servers, servers, random),
         _failed_sample(topology.switches, switches, random),
         _failed_sample(topology.cables, cables, random),
@@ -94,7 +94,7 @@ def draw(
     return broken
 
 
-def surviving(routes: Routes, works: Bools) -> Routes:
+def surviving_routes(routes: Routes, works: Bools) -> Routes:
     """Return the flows' links, empty for flows whose path has failed."""
     return links_of_selected_flows(routes, _intact_flows(works, *routes))
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy
 
 from experiments.analysis.fluid.directed_links import Routes
-from experiments.analysis.simulator.failure_sets import Bools, surviving
+from experiments.analysis.simulator.failure_sets import Bools, surviving_routes
 from experiments.analysis.simulator.hops import Ints
-from experiments.analysis.simulator.paths import choose, routes
+from experiments.analysis.simulator.paths import routes, routing_by_name
 from topos.base.errors import require
 from topos.base.topology import Topology
 
@@ -44,7 +44,7 @@ def working_routes(
 
     A flow has no links if none of its routing's paths works.
     """
-    working = choose(topology, name).working
+    working = routing_by_name(topology, name).working
     if working:
         return working(topology, sources, destinations, works, random)
-    return surviving(routes(topology, name, sources, destinations), works)
+    return surviving_routes(routes(topology, name, sources, destinations), works)

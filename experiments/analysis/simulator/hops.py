@@ -66,7 +66,7 @@ def block_by_block(do: Callable[[slice], Found], count: int, *, at_once: bool) -
         return [first, *pool.map(do, parts[1:])]
 
 
-def walk(fill: Fill, most: int, sources: Ints, destinations: Ints) -> Hops:
+def hops_of_flows(fill: Fill, most: int, sources: Ints, destinations: Ints) -> Hops:
     """Return the hops that a compiled routing writes, at most `most` per flow."""
     sources, destinations = as_int64_array(sources), as_int64_array(destinations)
     hops = Hops(
@@ -82,7 +82,7 @@ def count_hops(fill: Fill, most: int, sources: Ints, destinations: Ints) -> Ints
     """Return the number of hops that a compiled routing writes for each flow."""
     counts = numpy.empty(len(sources), numpy.int32)
     for part in in_blocks(len(sources)):
-        counts[part] = walk(fill, most, sources[part], destinations[part]).counts
+        counts[part] = hops_of_flows(fill, most, sources[part], destinations[part]).counts
     return counts
 
 

@@ -91,7 +91,7 @@ def sweep(
     took : callable
         Function that receives the processor time of each task in seconds, whenever it was computed.
     """
-    code = code_of(measure.__module__)
+    code = result_code_hash(measure.__module__)
     files = [folder / f"{_task_key(measure, task, code)}.json" for task in tasks]
     output_folder(folder)
     done = {i: kept for i, file in enumerate(files) if (kept := _stored_result(file)) is not None}
@@ -123,7 +123,7 @@ def sweep(
     return [done[i].found for i in range(len(tasks))]
 
 
-def measured(measure: Measure, task: Any) -> TaskResult:
+def run_task(measure: Measure, task: Any) -> TaskResult:
     """Run one task of a simulation sweep in this process: called by workers."""
     _reset_peak_memory()
     # Processor time: other load on the machine, or a pause, does not lengthen a task.
@@ -136,20 +136,20 @@ def measured(measure: Measure, task: Any) -> TaskResult:
 def run_task_with_same_code(measure: Measure, task: Any, code: str) -> TaskResult:
     """Run a task in this process if the code is the same: called by workers on other machines."""
     require(
-        code_of(measure.__module__) == code,
+        result_code_hash(measure.__module__) == code,
         "a Dask worker runs different code from this machine's: install the same Pillarbox and the "
         "same numpy on all of them",
     )
-    return measured(measure, task)
+    return run_task(measure, task)
 
 
-def code_of(module: str) -> str:
+def result_code_hash(module: str) -> str:
     """Return a hash of all code on which the results of a sweep's measure depend."""
-    return hash_of(*CODE, module, without=LIVE)
+    return code_hash(*CODE, module, without=LIVE)
 
 
 @cache
-def hash_of(*modules: str, without: tuple[str, ...] = ()) -> str:
+def code_hash(*modules: str, without: tuple[str, ...] = ()) -> str:
     """Return a hash of the code of modules and packages, and of the version of numpy."""
     import numpy
 
@@ -180,11 +180,11 @@ def _on_processes(
     """Run the tasks on this machine; yield each task's number and result when it ends."""
     if workers <= 1:
         for i, task in tasks:
-            yield i, measured(measure, task)
+            yield i, run_task(measure, task)
         return
     pool = ProcessPoolExecutor(workers, _start_method(measure.__module__), _initialise_worker)
     try:
-        futures = {pool.submit(measured, measure, task): i for i, task in tasks}
+        futures = {pool.submit(run_task, measure, task): i for i, task in tasks}
         for future in as_completed(futures):
             yield futures[future], future.result()
     except BrokenProcessPool:
@@ -205,7 +205,7 @@ def _on_dask(measure: Measure, tasks: Numbered, scheduler: str) -> Iterator[tupl
             "--scheduler needs Dask, which is not installed: pip install 'dask[distributed]'"
         ) from None
     start = f"`dask worker {scheduler} --nthreads 1`"
-    security = security_for(scheduler)
+    security = dask_tls_settings(scheduler)
     try:
         client = distributed.Client(scheduler, timeout=CONNECT_S, security=security)
     except (OSError, ValueError) as error:
@@ -216,7 +216,7 @@ def _on_dask(measure: Measure, tasks: Numbered, scheduler: str) -> Iterator[tupl
     with client:
         workers = client.scheduler_info()["workers"]
         require(bool(workers), f"the scheduler at {scheduler} has no workers: try {start}")
-        code = code_of(measure.__module__)
+        code = result_code_hash(measure.__module__)
         futures = {
             client.submit(run_task_with_same_code, measure, task, code, pure=False): i
             for i, task in tasks
@@ -239,7 +239,7 @@ def _on_dask(measure: Measure, tasks: Numbered, scheduler: str) -> Iterator[tupl
             watch.join()
 
 
-def security_for(address: str) -> Any:
+def dask_tls_settings(address: str) -> Any:
     """Return Dask's TLS settings for a scheduler at a tls:// address, else None."""
     if not address.startswith("tls://"):
         return None

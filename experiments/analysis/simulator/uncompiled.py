@@ -24,7 +24,7 @@ from topos.base.topology import Topology
 Find = Callable[[int, int], "Path | None"]
 
 
-def finder(topology: Topology, name: str, works: Bools | None = None) -> Find:
+def path_finder(topology: Topology, name: str, works: Bools | None = None) -> Find:
     """Return a function that finds the path of a flow, None where it has none."""
     failures = NONE if works is None else failures_of(topology, works)
     algorithm = algorithms(topology)[name]
@@ -47,13 +47,13 @@ def finder(topology: Topology, name: str, works: Bools | None = None) -> Find:
 
 
 def routes_by(topology: Topology, find: Find, sources: Ints, destinations: Ints) -> Routes:
-    """Return the links of flows, each on its path."""
+    """Return the links of flows, each on the path that `find` returns."""
     ends = zip(sources.tolist(), destinations.tolist(), strict=True)
     return routes_of(topology, [find(*pair) for pair in ends])
 
 
 def fill_by(find: Find) -> Fill:
-    """Return a function that writes the hops of flows."""
+    """Return a function that writes flows' hops on the paths that `find` returns."""
 
     def fill(sources: Ints, destinations: Ints, ports: Ints, peers: Ints, counts: Ints) -> None:
         for flow, pair in enumerate(zip(sources.tolist(), destinations.tolist(), strict=True)):

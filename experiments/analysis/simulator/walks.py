@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy
 
-from experiments.analysis.simulator.failure_sets import Bools, Broken
-from experiments.analysis.simulator.hops import Hops, Ints, in_blocks, walk
-from experiments.analysis.simulator.paths import choose
+from experiments.analysis.simulator.failure_sets import Bools, FailedNodes
+from experiments.analysis.simulator.hops import Hops, Ints, hops_of_flows, in_blocks
+from experiments.analysis.simulator.paths import routing_by_name
 from topos.base.errors import require
 from topos.base.topology import Topology
 
@@ -25,11 +25,11 @@ class PathSets(NamedTuple):
     works: Bools  # whether the path exists and has no failure
 
 
-def walks(
+def hops_in_blocks(
     topology: Topology, name: str, sources: Ints, destinations: Ints, choice: Ints
 ) -> Iterator[tuple[slice, Hops]]:
-    """Yield the hops of flows, block by block."""
-    walker = choose(topology, name).walk
+    """Yield the hops of flows on a routing's paths, block by block."""
+    walker = routing_by_name(topology, name).walk
     require(
         walker is not None,
         f"routing {name!r} of {topology.spec} passes switches only, no servers",
@@ -37,11 +37,15 @@ def walks(
     assert walker
     fill, most, _ = walker(topology)
     for part in in_blocks(len(sources)):
-        yield part, walk(fill(choice[part]), most, sources[part], destinations[part])
+        yield part, hops_of_flows(fill(choice[part]), most, sources[part], destinations[part])
 
 
 def path_sets(
-    topology: Topology, name: str, sources: Ints, destinations: Ints, broken: Broken | None = None
+    topology: Topology,
+    name: str,
+    sources: Ints,
+    destinations: Ints,
+    broken: FailedNodes | None = None,
 ) -> PathSets:
     """Return the lengths of all paths of each flow's set, and which of them work.
 
@@ -53,13 +57,13 @@ def path_sets(
     >>> path_sets(dpillar, "mp", *ends).hops.tolist()
     [[2, 4, 4, 4]]
     """
-    count = choose(topology, name).choices(topology)
+    count = routing_by_name(topology, name).choices(topology)
     starts, ends = numpy.repeat(sources, count), numpy.repeat(destinations, count)
     choice = numpy.tile(numpy.arange(count), len(sources))
     hops = numpy.zeros(len(starts), numpy.int32)
     works = numpy.zeros(len(starts), bool)
     first_hops = numpy.full(len(starts), -1, numpy.int64)
-    for part, found in walks(topology, name, starts, ends, choice):
+    for part, found in hops_in_blocks(topology, name, starts, ends, choice):
         hops[part] = found.counts
         works[part] = _intact_paths(topology, starts[part], found, broken)
         there = found.counts > 0
@@ -82,7 +86,7 @@ def flows_forwarded(
     [4]
     """
     counts = numpy.zeros(topology.servers, numpy.int64)
-    for _, found in walks(topology, name, sources, destinations, choice):
+    for _, found in hops_in_blocks(topology, name, sources, destinations, choice):
         relays = numpy.arange(found.peers.shape[1]) < found.counts[:, None] - 1
         servers, flows = numpy.unique(found.peers[relays], return_counts=True)
         counts[servers] += flows
@@ -90,7 +94,7 @@ def flows_forwarded(
 
 
 def disconnected_flows(
-    topology: Topology, broken: Broken, sources: Ints, destinations: Ints
+    topology: Topology, broken: FailedNodes, sources: Ints, destinations: Ints
 ) -> Bools:
     """Return a mask of the flows whose ends the failures disconnect: no routing has a path."""
     from scipy import sparse
@@ -106,7 +110,9 @@ def disconnected_flows(
     return found
 
 
-def _intact_paths(topology: Topology, sources: Ints, hops: Hops, broken: Broken | None) -> Bools:
+def _intact_paths(
+    topology: Topology, sources: Ints, hops: Hops, broken: FailedNodes | None
+) -> Bools:
     """Return a mask of the flows whose path has no failed server or switch."""
     intact: Bools = hops.counts > 0
     if broken is None:

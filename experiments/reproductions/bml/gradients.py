@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from experiments.analysis.fluid.collective import phases_s
+from experiments.analysis.fluid.collective import phases_duration_s
 from experiments.analysis.fluid.ideal import header_bytes, header_efficiency
 from experiments.reporting.reproduced.result import Point, Settings
 from experiments.reproductions.shared import live_experiments
@@ -161,7 +161,7 @@ def _ratios_by_paths() -> Iterable[Point]:
     for k, spec in LARGER.items():
         bcube = parse(spec)
         threads = bml_threads(bcube.radices()[::-1])
-        ours = phases_s(bcube, of_digits(threads), range(bcube.servers), "bcube")
+        ours = phases_duration_s(bcube, of_digits(threads), range(bcube.servers), "bcube")
         theirs = sum(phase.times * phase.share for phase in of_ring(bcube.servers))
         yield Point(f"BML, {spec}, by paths alone", "time, of a fat-tree's", ours / theirs, 1 / k)
 

@@ -11,7 +11,7 @@ import itertools
 import numpy
 
 from experiments.analysis.simulator.flow_arrays import all_to_all
-from experiments.analysis.simulator.paths import choose
+from experiments.analysis.simulator.paths import routing_by_name
 from experiments.analysis.simulator.walks import flows_forwarded
 from experiments.reporting.reproduced.result import Point, Settings
 from experiments.reproductions.dpillar import paths
@@ -43,7 +43,7 @@ def measure(spec: str, routing: str, share: float, random: numpy.random.Generato
     if share == HALVES:  # each server of one half sends to a random one of the other half
         half = len(order) // 2
         ends = order[:half], order[half:][random.integers(0, len(order) - half, half)]
-    choice = random.integers(0, choose(dpillar, routing).choices(dpillar), len(ends[0]))
+    choice = random.integers(0, routing_by_name(dpillar, routing).choices(dpillar), len(ends[0]))
     found: list[int] = numpy.bincount(flows_forwarded(dpillar, routing, *ends, choice)).tolist()
     return found
 

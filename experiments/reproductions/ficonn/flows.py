@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy
 
 from experiments.analysis.fluid.directed_links import Routes, link_count
-from experiments.analysis.fluid.rates import equal_share, max_min
+from experiments.analysis.fluid.rates import equal_share_rates_bps, max_min
 from experiments.analysis.simulator.compiled_tar import TarFlows
 from experiments.analysis.simulator.hops import Ints
 from experiments.analysis.simulator.paths import lengths, routes
@@ -117,7 +117,7 @@ def _round_sample(ficonn: FiConn, found: Routes, hops: Ints) -> RoundSample:
     links = link_count(ficonn)
     return RoundSample(
         float(max_min(found, 1.0, links).sum()),
-        float(equal_share(found, numpy.ones(links)).sum()),
+        float(equal_share_rates_bps(found, numpy.ones(links)).sum()),
         float(hops.mean()),
     )
 

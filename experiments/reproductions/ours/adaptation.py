@@ -17,7 +17,7 @@ import numpy
 from experiments.analysis.fluid.directed_links import Routes, link_count
 from experiments.analysis.fluid.rates import max_min
 from experiments.analysis.simulator import around
-from experiments.analysis.simulator.adapting import ProbeTimes, adapting
+from experiments.analysis.simulator.adapting import ProbeTimes, adaptive_flows
 from experiments.analysis.simulator.failure_sets import draw
 from experiments.analysis.simulator.hops import Ints
 from experiments.reporting.reproduced.result import Point, Settings
@@ -81,7 +81,7 @@ def measure(
     ends = sources[alive], destinations[alive]
     single = _total_rate(network, around.routes(network, single_paths, *ends, works, random))
     times = ProbeTimes(at_once=True, random_part=case != WITHOUT)
-    flows = adapting(network, routing, *ends, random, works, times)
+    flows = adaptive_flows(network, routing, *ends, random, works, times)
     throughput, moved = [], []
     before = _link_rows(flows.routes())
     for _ in range(rounds):

@@ -15,7 +15,7 @@ import numpy
 from experiments.analysis.fluid.directed_links import Routes, link_count
 from experiments.analysis.fluid.rates import link_loads
 from experiments.analysis.simulator import around
-from experiments.analysis.simulator.adapting import adapting
+from experiments.analysis.simulator.adapting import adaptive_flows
 from experiments.analysis.simulator.failure_sets import draw
 from experiments.analysis.simulator.flow_arrays import all_to_all
 from experiments.reporting.reproduced.result import Point, Settings
@@ -69,7 +69,7 @@ def measure(
     network = parse(spec)
     broken = draw(network, random, rack_servers=None, **{kind: share})
     works, ends = broken.works(network), all_to_all(numpy.flatnonzero(~broken.servers))
-    flows = adapting(network, routing, *ends, random, works)
+    flows = adaptive_flows(network, routing, *ends, random, works)
     for _ in range(ROUNDS):
         flows.probe()
     found = _throughput_and_loss(network, flows.routes())

@@ -13,7 +13,7 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
-from experiments.analysis.fluid.collective import phases_s
+from experiments.analysis.fluid.collective import phases_duration_s
 from experiments.reporting.reproduced.result import Point, Settings
 from experiments.reproductions.ours.six import SAME_PRICE, cost_usd
 from experiments.reproductions.shared import live_experiments
@@ -100,11 +100,14 @@ def _series_times(network: Topology, seed: int, count: int) -> Iterable[tuple[st
     """Yield each algorithm's all-reduce times, in units of sending all data over one cable."""
     ranks = network.servers
     ring = of_ring(ranks)
-    yield RING, [phases_s(network, ring, range(ranks))]
-    yield RANDOM, [phases_s(network, ring, _random_ranks(ranks, seed, run)) for run in range(count)]
+    yield RING, [phases_duration_s(network, ring, range(ranks))]
+    yield (
+        RANDOM,
+        [phases_duration_s(network, ring, _random_ranks(ranks, seed, run)) for run in range(count)],
+    )
     if network.kind == "bcube":
         phases: list[Phase] = of_digits(bml_threads(network.radices()[::-1]))
-        yield BML, [phases_s(network, phases, range(ranks), "bcube")]
+        yield BML, [phases_duration_s(network, phases, range(ranks), "bcube")]
 
 
 def _mean_point(series: str, x: str, values: list[float]) -> Point:

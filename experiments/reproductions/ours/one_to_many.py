@@ -55,7 +55,7 @@ def receivers(system: System, what: str) -> list[int]:
     ([19, 7], [19, 18])
     """
     network = parse(system.network)
-    groups = speedups.groups(network, system.routing)
+    groups = speedups.servers_by_departure_port(network, system.routing)
     if what == EACH:
         return [members[-1] for members in groups.values()]
     return max(groups.values(), key=len)[: -len(groups) - 1 : -1]

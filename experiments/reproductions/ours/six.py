@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from experiments.analysis.comparison.prices import LIAO, bill
+from experiments.analysis.comparison.prices import LIAO, network_bill
 from experiments.reporting.reproduced.result import Point, Settings
 from experiments.reproductions.shared.degradation import (
     BCUBE,
@@ -66,7 +66,7 @@ def server_count(networks: Networks, name: str) -> int:
 
 def cost_usd(networks: Networks, name: str) -> float:
     """Return the cost of a network's switches, network cards and cables."""
-    cost = bill(parse(networks[name][0]), LIAO)
+    cost = network_bill(parse(networks[name][0]), LIAO)
     assert cost.network_usd is not None
     assert cost.nics_usd is not None
     return cost.network_usd + cost.nics_usd

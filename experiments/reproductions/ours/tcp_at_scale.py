@@ -18,8 +18,8 @@ from typing import Any
 import numpy
 
 from experiments.analysis.fluid.ideal import header_bytes
-from experiments.analysis.packets.bulk import bulk
-from experiments.analysis.packets.simulated_tcp import Tcp
+from experiments.analysis.packets.bulk import bulk_flows
+from experiments.analysis.packets.simulated_tcp import TcpParameters
 from experiments.reporting.reproduced.result import Point, Settings
 from experiments.reproductions.shared.draws import (
     Found,
@@ -78,8 +78,8 @@ def measure(name: str, servers: int, random: numpy.random.Generator) -> Found:
     network = parse(spec_of(name, servers))
     header = header_bytes(network, "")
     frame_bytes = MTU + 14 + header
-    tcp = Tcp(RATE_BPS, QUEUE_PACKETS * frame_bytes, MTU, header)
-    flows = bulk(
+    tcp = TcpParameters(RATE_BPS, QUEUE_PACKETS * frame_bytes, MTU, header)
+    flows = bulk_flows(
         network, "", pairs(servers, random), VOLUME_BYTES, tcp, int(random.integers(1_000_000))
     )
     last_s = float(flows.fluid().end_s.max())

@@ -46,7 +46,7 @@ def measure(
     broken = draw(network, random, rack_servers=None, **{kind: share})
     ends = all_to_all(numpy.flatnonzero(~broken.servers))
     loads, flows = numpy.zeros(link_count(network)), 0
-    for routes in around.blocks(network, routing, *ends, broken.works(network), random):
+    for routes in around.blocks_of_routes(network, routing, *ends, broken.works(network), random):
         loads += link_loads(routes, None, len(loads))
         flows += int(numpy.count_nonzero(numpy.diff(routes.starts)))
     # ABT: every flow gets the rate of the flows on the busiest link.

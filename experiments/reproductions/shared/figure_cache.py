@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from experiments.analysis.simulator.sweeps import LIVE, hash_of
+from experiments.analysis.simulator.sweeps import LIVE, code_hash
 from experiments.reporting.reproduced.page import keep, kept
 from experiments.reporting.reproduced.result import Reproduction, Settings
 from experiments.reproductions.shared.figure import Figure
@@ -36,9 +36,9 @@ def inputs_of(figure: Figure, settings: Settings) -> str:
     """Return a hash of the code and settings on which the figure's numbers depend."""
     package = figure.make.__module__.rpartition(".")[0]
     if figure.live:
-        code = hash_of(*CODE, *LIVE_CODE, package)
+        code = code_hash(*CODE, *LIVE_CODE, package)
     else:
-        code = hash_of(*CODE, package, without=LIVE)
+        code = code_hash(*CODE, package, without=LIVE)
     rate_mbit = settings.rate_mbit if figure.live else None
     chosen = (settings.seed, settings.quick, settings.repeats, rate_mbit)
     text = json.dumps([figure.name, chosen, code])

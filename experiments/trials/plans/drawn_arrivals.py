@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from experiments.analysis.comparison.load_capacity import capacity_bps
+from experiments.analysis.comparison.load_capacity import workload_capacity_bps
 from experiments.emulation.defaults import usual_routing
 from experiments.traffic.arrivals import Arrivals, Window, measurement_window, poisson_arrivals
 from experiments.traffic.demand import DEADLINE
@@ -86,4 +86,6 @@ def capacity_of(system: System, workload: Workload, seed: int) -> float:
     assert system.rate_mbit is not None
     topology = parse(system.network)
     routing = system.routing or usual_routing(topology)
-    return capacity_bps(topology, workload, seed, routing, system.rate_mbit * 1e6, system.mtu)
+    return workload_capacity_bps(
+        topology, workload, seed, routing, system.rate_mbit * 1e6, system.mtu
+    )

@@ -73,15 +73,20 @@ def _unloaded_s(system: System, found: TrialMeasurements) -> Any:
     if system.rate_mbit is None or found.routing.endswith(".py"):
         return None
     from experiments.analysis.fluid.ideal import header_bytes
-    from experiments.analysis.fluid.unloaded_time import alone_s, cables_of
+    from experiments.analysis.fluid.unloaded_time import (
+        idle_network_completion_s,
+        path_cable_counts,
+    )
     from experiments.linux.shaping import burst_bytes, catch_up_s, checked_delay
 
     topology = parse(system.network)
     flows = [result.flow for result in found.results]
     delay = checked_delay(system.delay, None)
-    return alone_s(
+    return idle_network_completion_s(
         [flow.volume_bytes or 0 for flow in flows],
-        cables_of(topology, found.routing, [(flow.source, flow.destination) for flow in flows]),
+        path_cable_counts(
+            topology, found.routing, [(flow.source, flow.destination) for flow in flows]
+        ),
         system.rate_mbit * 1e6,
         system.mtu,
         header_bytes(topology, found.routing),

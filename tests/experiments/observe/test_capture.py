@@ -23,7 +23,7 @@ from experiments.observe.packet_paths import (
     PARALLEL,
     PARTLY,
     PathRow,
-    packets,
+    packet_sightings,
     paths_with_verdicts,
 )
 from experiments.observe.pcapng import CapturedFrame, Interface, Reader, Writer
@@ -108,7 +108,7 @@ def way(*addresses: str, serial: int = 1, both: bool = True) -> list[CapturedFra
 def verdicts(
     frames: list[CapturedFrame], routing: str = "bsr", *fail: str
 ) -> list[tuple[str, int]]:
-    found, _ = packets(BCUBE, frames)
+    found, _ = packet_sightings(BCUBE, frames)
     rows = paths_with_verdicts(BCUBE, found, routing, parse_failures(BCUBE, fail))
     return [(row.verdict, row.packets) for row in rows]
 
@@ -125,13 +125,13 @@ def test_paths_are_put_together_and_judged(both: bool) -> None:
 
 def test_a_loop_is_seen_as_one() -> None:
     round_trip = ["0.0", "1.0", "0.0", "1.0", "1.3"]
-    found, _ = packets(BCUBE, way(*round_trip))
+    found, _ = packet_sightings(BCUBE, way(*round_trip))
     assert [BCUBE.address(server) for server in found[0].servers] == round_trip
 
 
 def test_packets_of_the_same_way_are_counted_together() -> None:
     frames = [one for serial in range(9) for one in way("0.0", "1.0", "1.3", serial=serial)]
-    found, others = packets(BCUBE, frames)
+    found, others = packet_sightings(BCUBE, frames)
     ends = BCUBE.server("0.0"), BCUBE.server("1.3")
     servers = tuple(map(BCUBE.server, ("0.0", "1.0", "1.3")))
     assert paths_with_verdicts(BCUBE, found, "bsr", NONE) == [PathRow(*ends, servers, COMPUTED, 9)]
@@ -144,7 +144,7 @@ def test_what_is_no_packet_of_applications_is_counted_by_kind() -> None:
         CapturedFrame("port", 0, bytes(12) + bytes.fromhex("86dd") + bytes(40), 54, True),
         CapturedFrame("port", 0, bytes(12) + bytes.fromhex("88b5") + bytes(40), 54, True),
     ]
-    found, others = packets(BCUBE, strange)
+    found, others = packet_sightings(BCUBE, strange)
     assert not found
     assert others == {"ethertype 0x86dd": 1, "refused: bad version": 1}
 
@@ -218,7 +218,7 @@ def test_pings_are_followed_hop_by_hop_on_every_port(
     (count,) = counts
     assert count.written and not count.missed
     file.seek(0)
-    found, others = packets(topology, Reader(file))
+    found, others = packet_sightings(topology, Reader(file))
     rows = paths_with_verdicts(topology, found, routing, NONE)
     assert sum(row.packets for row in rows) == 16
     assert {row.verdict for row in rows} <= {COMPUTED, PARALLEL}

@@ -13,7 +13,7 @@ import pytest
 
 import topos
 from experiments.benches.fuzz_routers import _captured_frames, damaged_frame
-from experiments.observe.lua_dissector import lua
+from experiments.observe.lua_dissector import lua_dissector_text
 from experiments.observe.pcapng import Interface, Reader, Writer
 from hosts.base.algorithms import algorithms
 from hosts.base.network import header_of
@@ -38,7 +38,7 @@ def told_by_tshark(frames: list[Frame], folder: Path, spec: str = "") -> list[di
         for number, frame in enumerate(frames):
             data = MACS + frame.ethertype.to_bytes(2, "big") + frame.data
             writer.write(0, number * 1000, data, outgoing=True)
-    script = lua(topos.parse(spec) if spec else None)
+    script = lua_dissector_text(topos.parse(spec) if spec else None)
     said = tshark(capture, script, "-T", "json", "--no-duplicate-keys")
     return [one["_source"]["layers"] for one in json.loads(said)]
 
@@ -206,7 +206,7 @@ def test_no_frame_stops_the_dissector(spec: str, name: str, tmp_path: Path) -> N
             # Some were longer on the wire than what was captured of them.
             length = len(data) + 100 * (number % 3 == 0)
             writer.write(0, number * 1000, data, outgoing=True, length=length)
-    said = tshark(capture, lua(topos.parse(spec)), "-V")
+    said = tshark(capture, lua_dissector_text(topos.parse(spec)), "-V")
     assert said.count("Frame Number: ") == len(frames)
     errors = [line for line in said.splitlines() if "Lua Error" in line]
     assert errors == []
@@ -215,7 +215,7 @@ def test_no_frame_stops_the_dissector(spec: str, name: str, tmp_path: Path) -> N
 @needs_tshark
 def test_servers_have_their_addresses_where_the_network_is_known(tmp_path: Path) -> None:
     network = topos.parse("bcube,4,1")
-    script = lua(network)
+    script = lua_dissector_text(network)
     assert '[7] = "1.3"' in script
     frame = Frame(ETH_DCN, DcnHeader(3, dcn.broadcast(1), Protocol.IPV4).pack(b""))
     (layers,) = told_by_tshark([frame], tmp_path, "bcube,4,1")
@@ -223,7 +223,7 @@ def test_servers_have_their_addresses_where_the_network_is_known(tmp_path: Path)
 
 
 def test_layouts_are_written_whole() -> None:
-    script = lua()
+    script = lua_dissector_text()
     assert "--[[" not in script
     for body in BODIES.values():
         for field in body.head.fields:

@@ -32,7 +32,7 @@ def test_without_root_networks_are_drawn_and_told_what_root_is_for(monkeypatch, 
 @pytest.mark.parametrize(("valid", "code"), [(True, 0), (False, 1)])
 def test_exit_code_says_whether_all_trials_are_valid(valid, code, monkeypatch, tmp_path):
     monkeypatch.setattr("os.geteuid", lambda: 0)
-    monkeypatch.setattr(demo, "show", lambda *_: valid)
+    monkeypatch.setattr(demo, "run_and_report", lambda *_: valid)
     assert demo.command.main(["--out", str(tmp_path)], standalone_mode=False) == code
 
 
@@ -49,7 +49,7 @@ def test_experiment_is_run_and_its_report_named(tmp_path, capsys):
         for one in DEMO.faults
     )
     small_one = replace(DEMO, systems=systems, workload=workload, faults=faults)
-    all_valid = demo.show(small_one, tmp_path)
+    all_valid = demo.run_and_report(small_one, tmp_path)
     (folder,) = tmp_path.iterdir()
     printed = capsys.readouterr()
     assert str((folder / "report.html").resolve()) in printed.out

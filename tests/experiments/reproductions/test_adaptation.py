@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 import topos
-from experiments.analysis.comparison.throughput_gap import gap
+from experiments.analysis.comparison.throughput_gap import compute_throughput_gap
 from experiments.analysis.fluid.directed_links import Routes
 from experiments.commands.gap import command
 from experiments.reporting.reproduced.result import Settings
@@ -70,14 +70,14 @@ def test_rows_tell_paths_apart() -> None:
 def test_gap_shows_what_flows_come_to_after_rounds() -> None:
     bcube = topos.parse("bcube,4,1")
     pairs = [(server, (server + 5) % 16) for server in range(16)]
-    plain = gap(bcube, pairs, ["bsr", "bcube"])
-    found = gap(bcube, pairs, ["bsr", "bcube"], rounds=3)
+    plain = compute_throughput_gap(bcube, pairs, ["bsr", "bcube"])
+    found = compute_throughput_gap(bcube, pairs, ["bsr", "bcube"], rounds=3)
     assert found.reached[:2] == plain.reached
     assert [one.routing for one in found.reached] == ["bsr", "bcube", "bsr, round 3"]
     assert plain.best_total
     assert plain.reached[0].total < found.reached[2].total <= plain.best_total.at_most
     with pytest.raises(PillarboxError, match="none of these routings of bcube,4,1 adapts"):
-        gap(bcube, pairs, ["bcube"], rounds=3)
+        compute_throughput_gap(bcube, pairs, ["bcube"], rounds=3)
 
 
 def test_gap_takes_rounds_on_the_command_line() -> None:

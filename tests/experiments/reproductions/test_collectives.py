@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import topos
-from experiments.analysis.fluid.collective import ends_s, phases_s
+from experiments.analysis.fluid.collective import phases_duration_s, transfer_end_times_s
 from experiments.analysis.fluid.directed_links import link_count, routes_of
 from experiments.analysis.fluid.ideal import header_bytes, header_efficiency, static_paths
 from experiments.analysis.fluid.rates import MaxMin
@@ -94,7 +94,7 @@ def graph_s(network: str, algorithm: str, routing: str = "") -> float:
     pairs = [(flow.source, flow.destination) for flow in plan.flows()]
     routes = routes_of(topology, static_paths(topology, routing, pairs))
     shared = MaxMin(routes, link_count(topology))
-    found = ends_s(plan, lambda active: shared.rates(1.0, active))
+    found = transfer_end_times_s(plan, lambda active: shared.rates(1.0, active))
     return float(found.max()) / (32 * elements)
 
 
@@ -112,7 +112,7 @@ def test_phases_take_as_long_as_the_graph(
     network: str, algorithm: str, routing: str, phases: list[Phase]
 ) -> None:
     topology = topos.parse(network)
-    together = phases_s(topology, phases, range(topology.servers), routing)
+    together = phases_duration_s(topology, phases, range(topology.servers), routing)
     graph = graph_s(network, algorithm, routing)
     least = all_reduce_share(topology, range(topology.servers))
     # Whoever need not wait for all is sooner or as soon.

@@ -81,7 +81,7 @@ def test_other_code_makes_it_again(
     tmp_path: Path, counted: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reproduce(tmp_path)
-    monkeypatch.setattr(figure_cache, "hash_of", lambda *_, **__: "another")
+    monkeypatch.setattr(figure_cache, "code_hash", lambda *_, **__: "another")
     reproduce(tmp_path)
     assert set(counted.times.values()) == {2}
 
@@ -89,7 +89,7 @@ def test_other_code_makes_it_again(
 def test_code_that_only_live_networks_run_makes_live_figures_alone_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(figure_cache, "hash_of", lambda *_, without=(): str(without))
+    monkeypatch.setattr(figure_cache, "code_hash", lambda *_, without=(): str(without))
     settings = Settings(Path())
     of = {
         live: [

@@ -168,7 +168,7 @@ def test_what_comes_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, as_j
 
 
 def test_numbers_have_digits_that_matter() -> None:
-    told = command_module.text_of(
+    told = command_module.figure_as_text(
         Reproduction("n", "t", "x", "y", (Point("s", 1500, 0.2438, 2270.0, ideal=0.0),), AGREES)
     )
     assert "s  1500   2270  0.244      0" in told
@@ -442,7 +442,7 @@ def test_one_to_many_asks_for_a_link_of_each_group() -> None:
 def test_groups_are_those_of_theorem_6() -> None:
     for spec in ("dcell,4,1", "dcell,2,2"):
         dcell = topos.parse(spec)
-        found = speedups.groups(dcell, "dcell")
+        found = speedups.servers_by_departure_port(dcell, "dcell")
         assert [len(members) for members in found.values()] == group_sizes(dcell)
         assert all(
             group(dcell, 0, server) == number

@@ -2,7 +2,7 @@
 topos/bcube.py.
 
 Each file has a table ADAPTING, keyed by the names that hosts/NETWORK.py gives the routings. Its
-functions make `Adapting` flows from a network, the flows' ends, a random source, the working links,
+functions make `AdaptiveFlows` from a network, the flows' ends, a random source, the working links,
 and `ProbeTimes`.
 """
 
@@ -29,7 +29,7 @@ class ProbeTimes(NamedTuple):
     random_part: bool = True
 
 
-class Adapting(Protocol):
+class AdaptiveFlows(Protocol):
     """Interface of simulated flows that repeatedly probe for their paths."""
 
     def probe(self) -> None:
@@ -39,7 +39,7 @@ class Adapting(Protocol):
         """Return the links of the current paths; a flow without a path has none."""
 
 
-Begin: TypeAlias = Callable[[Any, Ints, Ints, Generator, "Bools | None", ProbeTimes], Adapting]
+Begin: TypeAlias = Callable[[Any, Ints, Ints, Generator, "Bools | None", ProbeTimes], AdaptiveFlows]
 
 
 def routings(topology: Topology) -> dict[str, Begin]:
@@ -47,7 +47,7 @@ def routings(topology: Topology) -> dict[str, Begin]:
     return network_table("adapting", topology.kind, "ADAPTING")
 
 
-def adapting(
+def adaptive_flows(
     topology: Topology,
     name: str,
     sources: Ints,
@@ -55,8 +55,8 @@ def adapting(
     random: Generator,
     works: Bools | None = None,
     times: ProbeTimes = ProbeTimes(),  # noqa: B008
-) -> Adapting:
-    """Return flows whose routing adapts to traffic.
+) -> AdaptiveFlows:
+    """Return simulated flows on the paths of a routing that adapts to traffic.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def adapting(
     >>> from experiments.analysis.fluid.rates import max_min
     >>> bcube = topos.parse("bcube,4,1")
     >>> ends = numpy.array([0, 1]), numpy.array([13, 13])
-    >>> flows = adapting(bcube, "bsr", *ends, numpy.random.default_rng(1))
+    >>> flows = adaptive_flows(bcube, "bsr", *ends, numpy.random.default_rng(1))
     >>> flows.probe()
     >>> float(max_min(flows.routes(), 1.0).sum())
     2.0

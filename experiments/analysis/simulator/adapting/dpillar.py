@@ -16,9 +16,13 @@ from experiments.analysis.fluid.directed_links import Routes
 from experiments.analysis.simulator.adapting import ProbeTimes
 from experiments.analysis.simulator.adapting.probing_flows import CandidatePaths, ProbingFlows
 from experiments.analysis.simulator.compiled import native
-from experiments.analysis.simulator.failure_sets import Bools, links_of_selected_flows, surviving
+from experiments.analysis.simulator.failure_sets import (
+    Bools,
+    links_of_selected_flows,
+    surviving_routes,
+)
 from experiments.analysis.simulator.hops import Ints
-from experiments.analysis.simulator.paths import choose, routes
+from experiments.analysis.simulator.paths import routes, routing_by_name
 from experiments.analysis.simulator.walks import repeats_in_rows
 from hosts.base.rules import NONE
 from hosts.dpillar.rules import booked
@@ -79,7 +83,7 @@ def _choose_and_book(
 
 
 def _path_sets(dpillar: DPillar, works: Bools | None) -> CandidatePaths:
-    count = choose(dpillar, PATHS).choices(dpillar)
+    count = routing_by_name(dpillar, PATHS).choices(dpillar)
 
     def find(sources: Ints, destinations: Ints) -> Routes:
         ends = numpy.repeat(sources, count), numpy.repeat(destinations, count)
@@ -90,7 +94,7 @@ def _path_sets(dpillar: DPillar, works: Bools | None) -> CandidatePaths:
         different = links_of_selected_flows(
             found, ~repeats_in_rows(first_hops.reshape(-1, count)).ravel()
         )
-        return different if works is None else surviving(different, works)
+        return different if works is None else surviving_routes(different, works)
 
     return CandidatePaths(count, find)
 

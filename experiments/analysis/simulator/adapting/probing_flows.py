@@ -211,7 +211,7 @@ class ProbingFlows:
         return found
 
     def _store_links(self, flows: Ints, paths: Ints) -> None:
-        """Store the links of these flows' paths."""
+        """Store the links of these adaptive flows' current paths."""
         found = self._paths(self.pair[flows])
         rows = numpy.arange(len(flows)) * self.sets.size + numpy.maximum(paths, 0)
         first = found.starts[rows]

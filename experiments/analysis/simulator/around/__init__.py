@@ -18,8 +18,8 @@ from experiments.analysis.simulator.compiled_networks import network_table
 from experiments.analysis.simulator.failure_sets import Bools
 from experiments.analysis.simulator.flow_arrays import working_routes
 from experiments.analysis.simulator.hops import Ints, in_blocks
-from experiments.analysis.simulator.paths import compiled, concatenated_routes
-from experiments.analysis.simulator.uncompiled import finder, routes_by
+from experiments.analysis.simulator.paths import compiled_routings, concatenated_routes
+from experiments.analysis.simulator.uncompiled import path_finder, routes_by
 from hosts.base.algorithms import algorithms
 from topos.base.errors import require
 from topos.base.topology import Topology
@@ -32,7 +32,9 @@ Around: TypeAlias = Callable[[Any, Bools, Generator], Find]
 
 def routings(topology: Topology) -> list[str]:
     """Return the names of the network's simulated routings, those that avoid failures first."""
-    return list(dict.fromkeys([*_around_of(topology), *compiled(topology), *algorithms(topology)]))
+    return list(
+        dict.fromkeys([*_around_of(topology), *compiled_routings(topology), *algorithms(topology)])
+    )
 
 
 def routes(
@@ -76,10 +78,12 @@ def routes(
     >>> len(found.links)  # the detour of section 7.3; DCellRouting's path has 5
     6
     """
-    return concatenated_routes(list(blocks(topology, name, sources, destinations, works, random)))
+    return concatenated_routes(
+        list(blocks_of_routes(topology, name, sources, destinations, works, random))
+    )
 
 
-def blocks(
+def blocks_of_routes(
     topology: Topology,
     name: str,
     sources: Ints,
@@ -97,13 +101,13 @@ def _route_finder(topology: Topology, name: str, works: Bools, random: Generator
     around = _around_of(topology)
     if name in around:
         return around[name](topology, works, random)
-    if name in compiled(topology):
+    if name in compiled_routings(topology):
         return lambda sources, destinations: working_routes(
             topology, name, sources, destinations, works, random
         )
     known = routings(topology)
     require(name in known, f"{topology.spec} has no routing {name!r}: there are {', '.join(known)}")
-    find = finder(topology, name, works)
+    find = path_finder(topology, name, works)
     return lambda sources, destinations: routes_by(topology, find, sources, destinations)
 
 

@@ -24,7 +24,7 @@ from experiments.analysis.fluid.directed_links import Routes, link_count
 from experiments.analysis.simulator.around import Find
 from experiments.analysis.simulator.compiled import native_in_place
 from experiments.analysis.simulator.failure_sets import Bools
-from experiments.analysis.simulator.hops import Fill, Hops, Ints, routes_of_hops, walk
+from experiments.analysis.simulator.hops import Fill, Hops, Ints, hops_of_flows, routes_of_hops
 from hosts.base.rules import NONE
 from hosts.bcube.rules import numbers, parallel, with_digit
 from hosts.bcube.search import Net, Wave, joined_hops, meeting_server
@@ -263,7 +263,7 @@ def _bsr(plain: bool, bcube: BCube, works: Bools, random: Generator) -> Find:
     compiled = fill(bcube, works, random, plain=plain)
 
     def find(sources: Ints, destinations: Ints) -> Routes:
-        hops = walk(compiled, most_hops(bcube), sources, destinations)
+        hops = hops_of_flows(compiled, most_hops(bcube), sources, destinations)
         return routes_of_hops(bcube, sources, hops, range(bcube.ports))
 
     return find

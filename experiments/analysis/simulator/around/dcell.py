@@ -8,7 +8,7 @@ from experiments.analysis.fluid.directed_links import Routes
 from experiments.analysis.simulator import compiled_dfr
 from experiments.analysis.simulator.around import Find
 from experiments.analysis.simulator.failure_sets import Bools
-from experiments.analysis.simulator.hops import Ints, routes_of_hops, walk
+from experiments.analysis.simulator.hops import Ints, hops_of_flows, routes_of_hops
 from hosts.dcell.dfr import TTL
 from topos.dcell import DCell
 
@@ -17,7 +17,7 @@ def _dfr(dcell: DCell, works: Bools, _random: Generator) -> Find:
     fill = compiled_dfr.fill(dcell, works)
 
     def find(sources: Ints, destinations: Ints) -> Routes:
-        hops = walk(fill, TTL, sources, destinations)
+        hops = hops_of_flows(fill, TTL, sources, destinations)
         return routes_of_hops(dcell, sources, hops, [0, *[None] * dcell.k])
 
     return find

@@ -12,19 +12,19 @@ from numpy.random import Generator
 
 from experiments.analysis.fluid.directed_links import Routes
 from experiments.analysis.simulator.around import Around, Find
-from experiments.analysis.simulator.failure_sets import Bools, surviving
+from experiments.analysis.simulator.failure_sets import Bools, surviving_routes
 from experiments.analysis.simulator.hops import Ints
-from experiments.analysis.simulator.paths import choose, routes
+from experiments.analysis.simulator.paths import routes, routing_by_name
 from topos.dpillar import DPillar
 
 
 def _shortest_path_routing(name: str) -> Around:
     def around(dpillar: DPillar, works: Bools, _: Generator) -> Find:
-        numbers = range(choose(dpillar, name).choices(dpillar))
+        numbers = range(routing_by_name(dpillar, name).choices(dpillar))
 
         def find(sources: Ints, destinations: Ints) -> Routes:
             tried = [
-                surviving(routes(dpillar, name, sources, destinations, number), works)
+                surviving_routes(routes(dpillar, name, sources, destinations, number), works)
                 for number in numbers
             ]
             return _shortest_routes(tried)

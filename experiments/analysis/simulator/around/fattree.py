@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy
 from numpy.random import Generator
 
-from experiments.analysis.fluid.directed_links import Routes, link_of, ports_of
+from experiments.analysis.fluid.directed_links import Routes, link_of, port_counts
 from experiments.analysis.simulator.around import Find
 from experiments.analysis.simulator.compiled import native, native_in_place
 from experiments.analysis.simulator.failure_sets import Bools
@@ -51,7 +51,7 @@ def _half_paths(fattree: FatTree, works: Bools) -> HalfPaths:
         numpy.ones((2, edges, rows), bool),
         numpy.empty(servers, numpy.int32),
     )
-    _compute_halves(shape, ports_of(fattree), works, *found)
+    _compute_halves(shape, port_counts(fattree), works, *found)
     return found
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy
 from numpy.random import Generator
 
-from experiments.analysis.fluid.directed_links import Routes, link_of, ports_of
+from experiments.analysis.fluid.directed_links import Routes, link_of, port_counts
 from experiments.analysis.simulator.compiled import native, native_in_place
 from experiments.analysis.simulator.compiled_networks import network_table
 from experiments.analysis.simulator.failure_sets import Bools
@@ -24,13 +24,13 @@ from experiments.analysis.simulator.hops import (
     Ints,
     as_int64_array,
     block_by_block,
+    hops_of_flows,
     link_onto,
     link_type,
     links_onto,
     routes_of_hops,
-    walk,
 )
-from experiments.analysis.simulator.uncompiled import fill_by, finder, routes_by
+from experiments.analysis.simulator.uncompiled import fill_by, path_finder, routes_by
 from hosts.base.algorithms import algorithms
 from hosts.base.declarations import declared
 from hosts.base.rules import NONE, Rule, SwitchPath
@@ -40,7 +40,7 @@ from topos.base.topology import Topology
 MOST_HOPS = 255  # maximum number of hops per path, for routings that are not compiled
 
 
-class Walk(NamedTuple):
+class WalkRule(NamedTuple):
     """Compiled routing rule that computes flows' hops from server to server."""
 
     fill: Callable[
@@ -50,10 +50,10 @@ class Walk(NamedTuple):
     arrivals: Sequence[int | None]  # arrival port by departure port (see `routes_of_hops`)
 
 
-class Compiled(NamedTuple):
+class CompiledRouting(NamedTuple):
     """A simulated routing: walks over servers, or returns flows' links (both if not compiled)."""
 
-    walk: Callable[[Any], Walk] | None = None
+    walk: Callable[[Any], WalkRule] | None = None
     # Function that returns flows' links, for networks without relays: a path has only switches.
     routes: Callable[[Any, Ints, Ints, Ints], Routes] | None = None
     # Function that returns the number of paths per server pair; equal paths count repeatedly.
@@ -65,29 +65,29 @@ class Compiled(NamedTuple):
     )
 
 
-def compiled(topology: Topology) -> dict[str, Compiled]:
+def compiled_routings(topology: Topology) -> dict[str, CompiledRouting]:
     """Return the network's compiled algorithms by name; empty if the network has none."""
     return dict(_compiled_of_kind(topology.kind))
 
 
 @cache  # cached, since it is called for every block of flows of a network
-def _compiled_of_kind(kind: str) -> dict[str, Compiled]:
+def _compiled_of_kind(kind: str) -> dict[str, CompiledRouting]:
     network = declared(kind)
     rules = network.rules if network else {}
     ruled = {name: _compiled(rule) for name, rule in rules.items()}
     return ruled | network_table("paths", kind, "ALGORITHMS")
 
 
-def _compiled(rule: Rule | SwitchPath) -> Compiled:
+def _compiled(rule: Rule | SwitchPath) -> CompiledRouting:
     working = partial(_working_routes, rule)
     if isinstance(rule, SwitchPath):
-        return Compiled(None, partial(_routes_of_fabric, rule), rule.choices, working)
-    return Compiled(partial(_walk_of_rule, rule), None, rule.choices, working)
+        return CompiledRouting(None, partial(_routes_of_fabric, rule), rule.choices, working)
+    return CompiledRouting(partial(_walk_of_rule, rule), None, rule.choices, working)
 
 
-def _walk_of_rule(rule: Rule, topology: Topology) -> Walk:
+def _walk_of_rule(rule: Rule, topology: Topology) -> WalkRule:
     fill = partial(native(_write_hops, rule=rule.hops), rule.numbers(topology))
-    return Walk(
+    return WalkRule(
         lambda choice: partial(fill, as_int64_array(choice)),
         rule.most(topology),
         rule.arrivals(topology),
@@ -125,7 +125,7 @@ def _routes_of_fabric(
     links: Ints = numpy.empty(len(s) * rule.most(topology), link_type(topology))
     fill = native_in_place(_write_links, rule=rule.links)
     flows = as_int64_array(choice), as_int64_array(s), as_int64_array(d)
-    fill(rule.numbers(topology), ports_of(topology), *flows, starts, links)
+    fill(rule.numbers(topology), port_counts(topology), *flows, starts, links)
     return Routes(starts, links[: starts[-1]])
 
 
@@ -151,7 +151,7 @@ def _working_routes(
     rule: Rule | SwitchPath, topology: Topology, s: Ints, d: Ints, works: Bools, random: Generator
 ) -> Routes:
     order = numpy.arange(rule.choices(topology))
-    shape: tuple[Any, ...] = ports_of(topology)
+    shape: tuple[Any, ...] = port_counts(topology)
     fill: Callable[..., object]
     if isinstance(rule, SwitchPath):
         most, fill = rule.most(topology), native_in_place(_write_working_links, rule=rule.links)
@@ -249,9 +249,9 @@ def _draw_number(order: Any, tried: int, random: Any) -> None:
     order[tried], order[drawn] = order[drawn], order[tried]
 
 
-def choose(topology: Topology, name: str) -> Compiled:
-    """Return the algorithm of that name, the first one for an empty name."""
-    known = compiled(topology)
+def routing_by_name(topology: Topology, name: str) -> CompiledRouting:
+    """Return the network's simulated routing of that name, the first one for an empty name."""
+    known = compiled_routings(topology)
     others = [other for other in algorithms(topology) if other not in known]
     name = name or next(iter([*known, *others]))
     if name in known:
@@ -263,11 +263,11 @@ def choose(topology: Topology, name: str) -> Compiled:
     return _uncompiled_routing(topology, name)
 
 
-def _uncompiled_routing(topology: Topology, name: str) -> Compiled:
-    find = finder(topology, name)
+def _uncompiled_routing(topology: Topology, name: str) -> CompiledRouting:
+    find = path_finder(topology, name)
     most = min(topology.servers, MOST_HOPS)
-    return Compiled(
-        walk=lambda _: Walk(lambda _: fill_by(find), most, ()),
+    return CompiledRouting(
+        walk=lambda _: WalkRule(lambda _: fill_by(find), most, ()),
         routes=lambda _, sources, destinations, __: routes_by(
             topology, find, sources, destinations
         ),
@@ -298,7 +298,7 @@ def routes(
             return algorithm.routes(topology, *ends, choice[part])
         assert algorithm.walk
         fill, most, arrivals = algorithm.walk(topology)
-        hops = walk(fill(choice[part]), most, *ends)
+        hops = hops_of_flows(fill(choice[part]), most, *ends)
         return routes_of_hops(topology, sources[part], hops, arrivals)
 
     return concatenated_routes(
@@ -321,7 +321,9 @@ def lengths(
     counts = numpy.empty(len(sources), numpy.int32)
 
     def count(part: slice) -> None:
-        counts[part] = walk(fill(choice[part]), most, sources[part], destinations[part]).counts
+        counts[part] = hops_of_flows(
+            fill(choice[part]), most, sources[part], destinations[part]
+        ).counts
 
     block_by_block(count, len(sources), at_once=not algorithm.in_python)
     return counts
@@ -329,8 +331,8 @@ def lengths(
 
 def _checked_choice(
     topology: Topology, name: str, sources: Ints, destinations: Ints, choice: Ints | int
-) -> tuple[Compiled, Ints]:
-    algorithm = choose(topology, name)
+) -> tuple[CompiledRouting, Ints]:
+    algorithm = routing_by_name(topology, name)
     numbers = numpy.broadcast_to(numpy.asarray(choice, numpy.int64), sources.shape)
     require(
         sources.shape == destinations.shape and not (sources == destinations).any(),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from experiments.analysis.simulator import compiled_recursive
-from experiments.analysis.simulator.paths import Compiled, Walk
+from experiments.analysis.simulator.paths import CompiledRouting, WalkRule
 from hosts.dcell.rules import nested
 from topos.dcell import DCell
 
 
-def _walk(dcell: DCell) -> Walk:
+def _walk(dcell: DCell) -> WalkRule:
     by_uid = compiled_recursive.fill_of(nested(dcell.sizes))
 
     def fill(sources: Any, destinations: Any, ports: Any, peers: Any, counts: Any) -> None:
@@ -19,7 +19,7 @@ def _walk(dcell: DCell) -> Walk:
         if servers is not peers:  # some partial DCells, in which uids and server numbers differ
             peers[:] = servers
 
-    return Walk(lambda _: fill, 2 ** (dcell.k + 1) - 1, [0, *[None] * dcell.k])
+    return WalkRule(lambda _: fill, 2 ** (dcell.k + 1) - 1, [0, *[None] * dcell.k])
 
 
-ALGORITHMS = {"dcell": Compiled(_walk)}
+ALGORITHMS = {"dcell": CompiledRouting(_walk)}

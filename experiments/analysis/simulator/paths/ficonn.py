@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from experiments.analysis.simulator import compiled_recursive
-from experiments.analysis.simulator.paths import Compiled, Walk
+from experiments.analysis.simulator.paths import CompiledRouting, WalkRule
 from hosts.ficonn.rules import nested
 from topos.ficonn import SWITCH, FiConn
 
 
-def _walk(ficonn: FiConn) -> Walk:
+def _walk(ficonn: FiConn) -> WalkRule:
     tor = compiled_recursive.fill_of(nested(ficonn.sizes))
-    return Walk(lambda _: tor, 2 ** (ficonn.k + 1) - 1, [SWITCH, None][: ficonn.ports])
+    return WalkRule(lambda _: tor, 2 ** (ficonn.k + 1) - 1, [SWITCH, None][: ficonn.ports])
 
 
-ALGORITHMS = {"tor": Compiled(_walk)}
+ALGORITHMS = {"tor": CompiledRouting(_walk)}

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import topos
-from experiments.analysis.arrivals.fluid_events import course
+from experiments.analysis.arrivals.fluid_events import simulate_fluid_flows
 from experiments.analysis.fluid.completion import completion_s
 from experiments.analysis.fluid.directed_links import Routes, link_count
 from experiments.analysis.simulator.flow_arrays import random_flows
@@ -87,7 +87,7 @@ def test_the_same_as_by_filling_all_links_anew(paths: list[list[int]], data: st.
         data.draw(st.sets(st.integers(0, flow - 1), max_size=2)) if flow else set()
         for flow in range(flows)
     ]
-    found = course(
+    found = simulate_fluid_flows(
         routes_of(paths),
         numpy.array(times),
         numpy.array(bits),
@@ -106,7 +106,7 @@ def test_the_same_as_rates_of_all_flows_anew(spec: str, load: float) -> None:
     bits = sizes_of("web-search").draw(500, random) * 8.0
     last_s = (bits * numpy.diff(paths.starts)).sum() / (load * 2 * network.cables * 1e9)
     starts, capacity = random.random(500) * last_s, numpy.full(link_count(network), 1e9)
-    found = course(paths, starts, bits, capacity)
+    found = simulate_fluid_flows(paths, starts, bits, capacity)
     expected = completion_s(paths, bits, capacity, len(capacity), starts)
     took, should = found.end_s - starts, expected - starts
     assert numpy.abs(took / should - 1).max() < 1e-9
@@ -118,7 +118,7 @@ def test_a_batch_of_equal_flows_ends_as_fluids_do() -> None:
     pairs = numpy.array([(a, b) for a in range(16) for b in range(16) if a != b]).T
     paths, capacity = routes(bcube, "bcube", *pairs), numpy.full(link_count(bcube), 1e6)
     bits = numpy.full(paths.flows, 8e6)
-    found = course(paths, numpy.zeros(paths.flows), bits, capacity)
+    found = simulate_fluid_flows(paths, numpy.zeros(paths.flows), bits, capacity)
     expected = completion_s(paths, bits, capacity, len(capacity))
     assert found.end_s.tolist() == pytest.approx(expected.tolist())
     assert found.events == 2  # all begin together, and end together
@@ -130,7 +130,7 @@ def test_a_lone_flow_has_the_rate_of_its_slowest_link(
 ) -> None:
     capacities = capacity * numpy.arange(length, 0, -1.0)
     path = Routes(numpy.array([0, length]), numpy.arange(length))
-    found = course(path, numpy.array([start_s]), numpy.array([bits]), capacities)
+    found = simulate_fluid_flows(path, numpy.array([start_s]), numpy.array([bits]), capacities)
     assert found.end_s[0] == pytest.approx(start_s + bits / capacity)
 
 
@@ -143,7 +143,7 @@ def test_a_single_cable_is_a_queue_with_processor_sharing(name: str, load: float
     bits = sizes_of(name).draw(flows, random) * 8.0
     starts = numpy.sort(random.random(flows)) * bits.sum() / load
     paths = Routes(numpy.arange(flows + 1), numpy.zeros(flows, numpy.int64))
-    found = course(paths, starts, bits, numpy.ones(1))
+    found = simulate_fluid_flows(paths, starts, bits, numpy.ones(1))
     settled = slice(flows // 10, -flows // 10)
     slowdown = ((found.end_s - starts) / bits)[settled]
     assert slowdown.mean() == pytest.approx(1 / (1 - load), rel=0.05)
@@ -157,7 +157,9 @@ def test_what_was_delivered_is_what_was_asked_for() -> None:
     paths = routes(network, "", *random_flows(network.servers, 300, random))
     bits, starts = random.uniform(1, 50, 300), random.random(300) * 20
     moments = numpy.linspace(0, 200, 400)
-    found = course(paths, starts, bits, numpy.full(link_count(network), 10.0), moments_s=moments)
+    found = simulate_fluid_flows(
+        paths, starts, bits, numpy.full(link_count(network), 10.0), moments_s=moments
+    )
     assert found.delivered_bits[-1] == pytest.approx(bits.sum())
     assert (numpy.diff(found.delivered_bits) >= -1e-9).all()
     under_way = (starts[:, None] < moments) & (found.end_s[:, None] > moments)
@@ -166,7 +168,7 @@ def test_what_was_delivered_is_what_was_asked_for() -> None:
 
 
 def test_between_two_moments_as_much_is_delivered_as_the_rates_say() -> None:
-    found = course(
+    found = simulate_fluid_flows(
         ONE_LINK,
         numpy.array([0.0, 1.0, 9.0]),
         numpy.array([4.0, 9.0, 1.0]),
@@ -181,16 +183,18 @@ def test_between_two_moments_as_much_is_delivered_as_the_rates_say() -> None:
 def test_of_several_paths_the_one_with_the_fewest_flows_is_taken() -> None:
     # Three flows of two paths each: over link 0, and over links 1 and 2.
     paths = routes_of([[0], [1, 2]] * 3)
-    found = course(paths, numpy.array([0.0, 0.1, 0.2]), numpy.ones(3), numpy.ones(3), choices=2)
+    found = simulate_fluid_flows(
+        paths, numpy.array([0.0, 0.1, 0.2]), numpy.ones(3), numpy.ones(3), choices=2
+    )
     assert found.path.tolist() == [0, 1, 0]  # the short one first, and again when both have one
-    assert course(
+    assert simulate_fluid_flows(
         routes_of([[], [1, 2]]), numpy.zeros(1), numpy.ones(1), numpy.ones(3), choices=2
     ).path.tolist() == [1]
 
 
 def test_waiting_flows_begin_when_the_last_of_those_before_them_has_ended() -> None:
     chain = routes_of([[], [0], [1], [0, 1]])
-    found = course(
+    found = simulate_fluid_flows(
         routes_of([[0], [1], [2], [0]]),
         numpy.array([0.0, 0.0, 0.0, 6.0]),
         numpy.array([1.0, 2.0, 3.0, 4.0]),
@@ -203,7 +207,9 @@ def test_waiting_flows_begin_when_the_last_of_those_before_them_has_ended() -> N
 
 def test_what_waits_for_itself_never_begins() -> None:
     circle = Routes(numpy.array([0, 1, 2, 2]), numpy.array([1, 0]))
-    ends = course(ONE_LINK, numpy.zeros(3), numpy.ones(3), numpy.ones(1), after=circle).end_s
+    ends = simulate_fluid_flows(
+        ONE_LINK, numpy.zeros(3), numpy.ones(3), numpy.ones(1), after=circle
+    ).end_s
     assert ends.tolist() == pytest.approx([numpy.nan, numpy.nan, 1.0], nan_ok=True)
 
 
@@ -226,4 +232,4 @@ def test_what_cannot_be_simulated(changes: dict[str, Any], sentence: str) -> Non
         "capacity_bps": numpy.ones(1),
     }
     with pytest.raises(PillarboxError, match=sentence):
-        course(**{**asked, **changes})
+        simulate_fluid_flows(**{**asked, **changes})

@@ -7,11 +7,11 @@ import pytest
 
 import topos
 from experiments.analysis.arrivals.simulated_arrivals import (
-    by_size,
     cable_capacity_bps,
     goodput_bps,
-    last_of_groups,
+    group_completion_s,
     simulate,
+    slowdown_rows_by_size,
 )
 from experiments.analysis.fluid.ideal import header_efficiency
 from experiments.analysis.simulator.flow_arrays import random_flows
@@ -97,7 +97,7 @@ def test_headers_take_their_part() -> None:
 
 def test_classes_of_sizes() -> None:
     sizes = numpy.array([1, 9_999, 10_000, 10**6, 10**7])
-    rows = by_size(sizes, numpy.array([1.0, 2.0, 3.0, 4.0, 5.0]))
+    rows = slowdown_rows_by_size(sizes, numpy.array([1.0, 2.0, 3.0, 4.0, 5.0]))
     assert [row["sizes"] for row in rows] == [
         *("below 10 kB", "10-100 kB", "1-10 MB", "10 MB and more", "all")
     ]
@@ -109,5 +109,5 @@ def test_classes_of_sizes() -> None:
 def test_a_group_is_done_when_its_last_flow_is() -> None:
     group = numpy.array([1, 0, 1, 0])
     ends = numpy.array([5.0, 2.0, 9.0, numpy.nan])
-    took = last_of_groups(group, ends, numpy.array([1.0, 0.0, 2.0, 0.0]))
+    took = group_completion_s(group, ends, numpy.array([1.0, 0.0, 2.0, 0.0]))
     assert took.tolist() == pytest.approx([numpy.nan, 8.0], nan_ok=True)

@@ -9,7 +9,7 @@ import pytest
 
 import topos
 from experiments.analysis.comparison import bisection as cuts
-from experiments.analysis.comparison.load_capacity import busiest_share, capacity_bps
+from experiments.analysis.comparison.load_capacity import busiest_link_share, workload_capacity_bps
 from experiments.analysis.fluid.directed_links import links_of
 from experiments.analysis.fluid.ideal import header_bytes, header_efficiency, static_paths
 from experiments.traffic.workload import Workload
@@ -58,11 +58,13 @@ def test_small_networks_are_of_every_kind_that_has_any() -> None:
 def test_bounds_enclose_the_exact_width(spec: str) -> None:
     topology = topos.parse(spec)
     exact = fewest_cables(topology)
-    assert cuts.flow_bound(topology) <= exact <= cuts.structured_cut(topology)
+    assert (
+        cuts.bisection_bound_by_flows(topology) <= exact <= cuts.smallest_structured_cut(topology)
+    )
     assert cuts.bisection(topology, 5).exact == exact
-    assert cuts.integer_program(topology, 0, topology.cables, 5) == (exact, exact)
+    assert cuts.bisection_by_integer_program(topology, 0, topology.cables, 5) == (exact, exact)
     if cuts._sides_are_few(topology):
-        assert cuts.least_over_switch_sides(topology) == exact
+        assert cuts.bisection_by_switch_sides(topology) == exact
 
 
 # Networks whose exact width is below the published value: docs/papers.md says why.
@@ -100,7 +102,9 @@ def test_uniform_traffic_of_the_capacity_fills_the_bisection(spec: str) -> None:
     topology = topos.parse(spec)
     servers, half = topology.servers, topology.servers // 2
     header = header_efficiency(header_bytes(topology, ""), 1500)
-    total = capacity_bps(topology, workload_of("bisection"), 1, "", 1e6, 1500) / header / 1e6
+    total = (
+        workload_capacity_bps(topology, workload_of("bisection"), 1, "", 1e6, 1500) / header / 1e6
+    )
     per_pair = total / (servers * (servers - 1))
     assert per_pair * half * (servers - half) == pytest.approx(fewest_cables(topology))
 
@@ -112,7 +116,7 @@ def test_capacity_of_servers_and_of_the_busiest_link(spec: str) -> None:
     cabled = sum(
         (end < topology.servers) for cable in topology.links() for end in (cable.a, cable.b)
     )
-    found = capacity_bps(topology, workload_of("servers"), 1, "", 1e6, 1500)
+    found = workload_capacity_bps(topology, workload_of("servers"), 1, "", 1e6, 1500)
     assert found / header / 1e6 == pytest.approx(cabled)
     pairs = list(itertools.permutations(range(topology.servers), 2))
     flows: dict[int, int] = {}
@@ -121,5 +125,5 @@ def test_capacity_of_servers_and_of_the_busiest_link(spec: str) -> None:
         for link in links_of(topology, path).tolist():
             flows[link] = flows.get(link, 0) + 1
     uniform = numpy.ones((topology.servers,) * 2) - numpy.eye(topology.servers)
-    share = busiest_share(topology, "", uniform / len(pairs))
+    share = busiest_link_share(topology, "", uniform / len(pairs))
     assert share * len(pairs) == pytest.approx(max(flows.values()))

@@ -9,7 +9,7 @@ import pytest
 import topos
 from experiments.analysis.fluid import bounds, linear_program
 from experiments.analysis.fluid.directed_links import working_links
-from experiments.analysis.fluid.optimum_bounds import Commodities, Optimum, lengths_needed
+from experiments.analysis.fluid.optimum_bounds import Commodities, Optimum, shortest_path_lengths
 from hosts.base.failures import parse_failures
 from topos.base.errors import PillarboxError
 
@@ -165,4 +165,4 @@ def test_of_parallel_cables_the_shorter_one_counts() -> None:
     ends = numpy.array([0, 0]), numpy.array([1, 1])
     demand = numpy.array([[0.0, 1.0]])
     net = Commodities(*ends, numpy.ones(2), numpy.array([0]), demand)
-    assert lengths_needed(net, numpy.array([3.0, 2.0])).tolist() == [[0.0, 2.0]]
+    assert shortest_path_lengths(net, numpy.array([3.0, 2.0])).tolist() == [[0.0, 2.0]]

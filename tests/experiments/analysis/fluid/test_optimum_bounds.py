@@ -17,9 +17,9 @@ from experiments.analysis.fluid.optimum_bounds import (
     NO_LENGTH,
     Commodities,
     Optimum,
-    lengths_needed,
-    lengths_tried,
-    routed,
+    candidate_link_lengths,
+    repaired_flow,
+    shortest_path_lengths,
 )
 
 # A line 0 - 1 - 2 of cables in both directions, and a node 3 without a cable to it.
@@ -57,7 +57,7 @@ def test_incidence_is_what_enters_less_what_leaves() -> None:
 
 def test_lengths_tried_are_prices_all_links_and_the_ports_of_both_ends() -> None:
     net = line([[0, 0, 1, 0]], [0])
-    prices, equal, senders, receivers = lengths_tried(net, numpy.array([0.5, 0, 0, 2, 3]))
+    prices, equal, senders, receivers = candidate_link_lengths(net, numpy.array([0.5, 0, 0, 2, 3]))
     assert prices.tolist() == [0.5, NO_LENGTH, NO_LENGTH, 2, 3]
     assert equal.tolist() == [1] * 5
     assert senders.tolist() == [1, NO_LENGTH, NO_LENGTH, NO_LENGTH, NO_LENGTH]
@@ -66,14 +66,16 @@ def test_lengths_tried_are_prices_all_links_and_the_ports_of_both_ends() -> None
 
 def test_lengths_needed_are_those_of_shortest_paths_to_destinations() -> None:
     net = line([[0, 0, 1, 0], [1, 0, 0, 2]], [0, 2])
-    found = lengths_needed(net, numpy.array([1.0, 10.0, 100.0, 1000.0, 1.0]))
+    found = shortest_path_lengths(net, numpy.array([1.0, 10.0, 100.0, 1000.0, 1.0]))
     assert found.tolist() == [[0, 0, 101, 0], [1010, 0, 0, numpy.inf]]
 
 
 def test_deficits_are_sent_over_the_fewest_links() -> None:
     net = line([[0, 0, 2, 0]], [0], [1.0, 1.0, 0.5, 1.0, 1.0])
     # The solver's flow brings 0.25 to node 1 and nothing to node 2; 0.75 is wanted there.
-    arrived, load = routed(net, numpy.array([[0.25, 0, 0, 0, 0]]), numpy.array([[0, 0, 0.75, 0]]))
+    arrived, load = repaired_flow(
+        net, numpy.array([[0.25, 0, 0, 0, 0]]), numpy.array([[0, 0, 0.75, 0]])
+    )
     assert arrived.tolist() == [[0, 0.25, 0.75, 0]]
     assert load == pytest.approx(1.5)  # link 0 carries 0.25 + 0.75 of 1, link 2 carries 0.75 of 0.5
 
@@ -81,21 +83,21 @@ def test_deficits_are_sent_over_the_fewest_links() -> None:
 def test_flows_below_zero_and_out_of_reach_are_left_out() -> None:
     net = line([[0, 1, 1, 0]], [0])
     flows = numpy.array([[0.5, -1.0, 0.5, 0.0, 9.0]])
-    arrived, load = routed(net, flows, numpy.zeros((1, 4)))
+    arrived, load = repaired_flow(net, flows, numpy.zeros((1, 4)))
     assert arrived.tolist() == [[0, 0, 0.5, 0]]
     assert load == 0.5
-    arrived, load = routed(net, numpy.zeros((1, 5)), numpy.array([[5.0, 0.0, 0.0, 5.0]]))
+    arrived, load = repaired_flow(net, numpy.zeros((1, 5)), numpy.array([[5.0, 0.0, 0.0, 5.0]]))
     assert (arrived.tolist(), load) == ([[0, 0, 0, 0]], 0)  # the source, and what it cannot reach
 
 
 def test_a_single_link_and_none() -> None:
     one = numpy.array([0]), numpy.array([1])
     net = Commodities(*one, numpy.array([0.5]), numpy.array([0]), numpy.array([[0.0, 1.0, 0.0]]))
-    arrived, load = routed(net, numpy.zeros((1, 1)), net.demand)
+    arrived, load = repaired_flow(net, numpy.zeros((1, 1)), net.demand)
     assert (arrived.tolist(), load) == ([[0, 1, 0]], 2.0)
     nothing = numpy.empty(0, int), numpy.empty(0, int)
     net = Commodities(*nothing, numpy.empty(0), numpy.array([0]), numpy.array([[0.0, 1.0]]))
-    arrived, load = routed(net, numpy.zeros((1, 0)), net.demand)
+    arrived, load = repaired_flow(net, numpy.zeros((1, 0)), net.demand)
     assert (arrived.tolist(), load) == ([[0, 0]], 0.0)
 
 

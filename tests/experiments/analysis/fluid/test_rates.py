@@ -13,7 +13,7 @@ from experiments.analysis.fluid.directed_links import Routes
 from experiments.analysis.fluid.rates import (
     MaxMin,
     bottleneck_throughput,
-    equal_share,
+    equal_share_rates_bps,
     link_loads,
     max_min,
 )
@@ -75,7 +75,7 @@ def test_every_flow_has_a_full_link_on_which_none_is_faster(seed: int) -> None:
 @settings(max_examples=2 * settings.default.max_examples)
 def test_equal_shares_are_never_larger(paths: list[list[int]], capacity: list[int]) -> None:
     routes, each = routes_from(paths), numpy.array(capacity, float)
-    shares = equal_share(routes, each)
+    shares = equal_share_rates_bps(routes, each)
     for flow, path in enumerate(paths):
         on = [sum(other.count(link) for other in paths) for link in path]
         wanted = min((capacity[ln] / n for ln, n in zip(path, on, strict=True)), default=numpy.nan)

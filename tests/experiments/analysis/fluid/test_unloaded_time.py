@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import topos
-from experiments.analysis.comparison.load_capacity import capacity_bps
+from experiments.analysis.comparison.load_capacity import workload_capacity_bps
 from experiments.analysis.fluid.ideal import header_efficiency
-from experiments.analysis.fluid.unloaded_time import alone_s, cables_of
+from experiments.analysis.fluid.unloaded_time import idle_network_completion_s, path_cable_counts
 from experiments.traffic.workload import Workload
 from topos.base.errors import PillarboxError
 
@@ -21,15 +21,15 @@ def test_more_takes_longer_and_never_less_than_its_bytes(
     one: int, more: int, cables: int, mtu: int, burst: float
 ) -> None:
     least, most = sorted((one, one + more))
-    took = alone_s([least, most], [cables, cables], 1e7, mtu, 36, 1e-3, burst)
+    took = idle_network_completion_s([least, most], [cables, cables], 1e7, mtu, 36, 1e-3, burst)
     assert took[0] <= took[1]
     assert took[1] >= (most - burst) * 8 / 1e7 + cables * 1e-3
-    without = alone_s([least, most], [cables, cables], 1e7, mtu, 36, 1e-3)
+    without = idle_network_completion_s([least, most], [cables, cables], 1e7, mtu, 36, 1e-3)
     assert (without >= took).all()
 
 
 def test_large_flows_have_the_rate_that_headers_leave() -> None:
-    took = float(alone_s(1e9, 4, 1e8, 9000, 36))
+    took = float(idle_network_completion_s(1e9, 4, 1e8, 9000, 36))
     assert 1e9 * 8 / took == pytest.approx(1e8 * header_efficiency(36, 9000), rel=1e-4)
 
 
@@ -41,7 +41,7 @@ LONG = {"bcube,4,1": (2, 4), "dcell,4,1": (1, 5), "tree,4,4": (2, 4)}
 def test_paths_count_their_cables(spec: str) -> None:
     topology = topos.parse(spec)
     pairs = [(0, server) for server in range(1, topology.servers)]
-    found = cables_of(topology, "shortest", pairs)
+    found = path_cable_counts(topology, "shortest", pairs)
     assert (found.min(), found.max()) == LONG[spec]
 
 
@@ -59,7 +59,7 @@ LOADS = {
 def test_a_load_is_of_so_many_cables(spec: str, of: str) -> None:
     workload = Workload(arrivals="poisson", load=0.5, duration_s=1.0, load_of=of)
     routing = "bcube" if spec.startswith("bcube") else ""
-    found = capacity_bps(topos.parse(spec), workload, 1, routing, 1e6, 1500)
+    found = workload_capacity_bps(topos.parse(spec), workload, 1, routing, 1e6, 1500)
     header = header_efficiency(20 if routing else 0)
     assert found / header / 1e6 == pytest.approx(LOADS[spec, of], rel=0.02)
 
@@ -67,4 +67,4 @@ def test_a_load_is_of_so_many_cables(spec: str, of: str) -> None:
 def test_the_busiest_link_of_a_large_network_is_not_looked_for() -> None:
     workload = Workload(arrivals="poisson", load=0.5, duration_s=1.0, load_of="busiest")
     with pytest.raises(PillarboxError, match="load_of = servers"):
-        capacity_bps(topos.parse("bcube,9,2"), workload, 1, "bcube", 1e6, 1500)
+        workload_capacity_bps(topos.parse("bcube,9,2"), workload, 1, "bcube", 1e6, 1500)

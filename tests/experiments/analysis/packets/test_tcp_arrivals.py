@@ -7,19 +7,19 @@ import pytest
 
 import topos
 from experiments.analysis.arrivals.simulated_arrivals import goodput_bps, simulate
-from experiments.analysis.packets.simulated_tcp import Tcp
+from experiments.analysis.packets.simulated_tcp import TcpParameters
 from experiments.analysis.packets.tcp_arrivals import simulate_by_tcp
 from experiments.traffic.arrivals import Arrivals, Window, poisson_arrivals
 from experiments.traffic.workload import Workload
 
 TREE, RATE_BPS = topos.parse("tree,2,1"), 20e6
-TCP = Tcp(RATE_BPS, 100 * 1514)
+TCP = TcpParameters(RATE_BPS, 100 * 1514)
 
 
 def test_flows_that_never_meet_are_not_slowed_down() -> None:
     columns = ([0.0, 5.0, 9.0], [0, 1, 2], [15, 4, 9], [1000, 60_000, 2_000_000])
     arrivals, bcube = Arrivals(*map(numpy.array, columns)), topos.parse("bcube,4,1")
-    tcp = Tcp(RATE_BPS, 100 * 1514, header=20)
+    tcp = TcpParameters(RATE_BPS, 100 * 1514, header=20)
     fluid = simulate(bcube, "bcube", arrivals, Window(0.0, 10.0), goodput_bps(bcube, "", RATE_BPS))
     found = simulate_by_tcp(bcube, fluid, "bcube", tcp, 1)
     assert (found.slowdown > 0.99).all()

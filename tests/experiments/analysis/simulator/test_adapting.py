@@ -22,7 +22,7 @@ from experiments.analysis.fluid.rates import link_loads, max_min
 from experiments.analysis.simulator import adapting
 from experiments.analysis.simulator.adapting.probing_flows import ProbingFlows
 from experiments.analysis.simulator.compiled_tar import TarFlows
-from experiments.analysis.simulator.failure_sets import Broken, draw
+from experiments.analysis.simulator.failure_sets import FailedNodes, draw
 from experiments.analysis.simulator.flow_arrays import random_flows
 from hosts.base.algorithms import route
 from hosts.base.bandwidth import NEWEST, Bandwidth
@@ -206,7 +206,7 @@ class PlainAware(Plain):
             self.flows[flow].sent_bytes += bits * BITS  # type: ignore[assignment]
 
 
-def failures_of(network: topos.Topology, broken: Broken) -> Failures:
+def failures_of(network: topos.Topology, broken: FailedNodes) -> Failures:
     nodes = numpy.flatnonzero(numpy.concatenate([broken.servers, broken.switches]))
     cables = network.cable_arrays()
     pairs = zip(cables.a[broken.cables].tolist(), cables.b[broken.cables].tolist(), strict=True)
@@ -239,7 +239,7 @@ def test_every_step_is_that_of_the_routers(
     alive = numpy.flatnonzero(~broken.servers)
     sources, destinations = (alive[end] for end in random_flows(len(alive), FLOWS, random))
     sources[FLOWS // 2 :], destinations[FLOWS // 2 :] = sources[0], destinations[0]  # in one pair
-    ours = adapting.adapting(
+    ours = adapting.adaptive_flows(
         network,
         name,
         sources,
@@ -272,7 +272,7 @@ def test_every_step_is_that_of_the_routers(
 def test_flows_of_one_pair_spread_over_its_paths(spec: str, name: str, to: str, ports: int) -> None:
     network = topos.parse(spec)
     many = numpy.zeros(16, int), numpy.full(16, network.server(to))
-    flows = adapting.adapting(network, name, *many, numpy.random.default_rng(3))
+    flows = adapting.adaptive_flows(network, name, *many, numpy.random.default_rng(3))
     flows.probe()
     assert numpy.nansum(max_min(flows.routes(), 1.0)) == pytest.approx(ports), "all ports are full"
 
@@ -294,7 +294,7 @@ def test_large_flows_of_a_pair_part_before_their_next_turn(
     source, destination = (numpy.full(bcube.ports, bcube.server(end)) for end in ends)
     times = adapting.ProbeTimes(at_once=True)
     random = numpy.random.default_rng(1)
-    flows = adapting.adapting(bcube, "bsr", source, destination, random, times=times)
+    flows = adapting.adaptive_flows(bcube, "bsr", source, destination, random, times=times)
     assert isinstance(flows, ProbingFlows)
     for _ in range(bcube.ports + 2):
         flows.step()
@@ -313,11 +313,11 @@ def test_each_network_has_its_own() -> None:
     ends = numpy.array([0]), numpy.array([5])
     random = numpy.random.default_rng(1)
     ficonn = topos.parse("ficonn,4,1")
-    flows = adapting.adapting(ficonn, "tar", *ends, random)
+    flows = adapting.adaptive_flows(ficonn, "tar", *ends, random)
     flows.probe()
     assert isinstance(flows, TarFlows) and len(flows.routes().links)
     with pytest.raises(PillarboxError, match="no routing 'tor' of ficonn,4,1 adapts"):
-        adapting.adapting(ficonn, "tor", *ends, random)
+        adapting.adaptive_flows(ficonn, "tor", *ends, random)
 
 
 @pytest.mark.parametrize(
@@ -352,7 +352,7 @@ def test_lone_flows_go_around_failures_as_packets_do(
             net.run(0.3)
         ends = numpy.array(pair)[:, None]
         works, random = working_links(network, failures), numpy.random.default_rng(1)
-        flow = adapting.adapting(network, name, ends[0], ends[1], random, works)
+        flow = adapting.adaptive_flows(network, name, ends[0], ends[1], random, works)
         flow.probe()
         found = flow.routes().links
         theirs = links_of(network, trip.path) if trip.arrived_s else found[:0]

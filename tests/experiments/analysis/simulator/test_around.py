@@ -6,9 +6,9 @@ import pytest
 import topos
 from experiments.analysis.fluid.directed_links import Routes, links_of, working_links
 from experiments.analysis.simulator import around
-from experiments.analysis.simulator.failure_sets import Broken, draw, surviving
+from experiments.analysis.simulator.failure_sets import FailedNodes, draw, surviving_routes
 from experiments.analysis.simulator.flow_arrays import random_flows
-from experiments.analysis.simulator.paths import compiled, routes
+from experiments.analysis.simulator.paths import compiled_routings, routes
 from hosts.base.algorithms import route
 from hosts.base.failures import Failures, parse_failures
 from topos.base.errors import PillarboxError
@@ -16,7 +16,7 @@ from topos.base.errors import PillarboxError
 FLOWS = 60
 
 
-def failures_of(network: topos.Topology, broken: Broken) -> Failures:
+def failures_of(network: topos.Topology, broken: FailedNodes) -> Failures:
     nodes = numpy.flatnonzero(numpy.concatenate([broken.servers, broken.switches]))
     cables = network.cable_arrays()
     pairs = zip(cables.a[broken.cables].tolist(), cables.b[broken.cables].tolist(), strict=True)
@@ -66,9 +66,9 @@ def test_a_flow_of_the_fat_tree_takes_any_path_that_works(share: float) -> None:
     times = 120
     many = [numpy.repeat(ends, times) for ends in (sources, destinations)]
     found = around.routes(network, "any", *many, works, random)
-    choices = range(compiled(network)["any"].choices(network))
+    choices = range(compiled_routings(network)["any"].choices(network))
     every = [
-        surviving(routes(network, "any", sources, destinations, choice), works)
+        surviving_routes(routes(network, "any", sources, destinations, choice), works)
         for choice in choices
     ]
     for flow in range(FLOWS):

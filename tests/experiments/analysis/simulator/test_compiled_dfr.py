@@ -9,9 +9,9 @@ import pytest
 import topos
 from experiments.analysis.simulator import compiled_dfr
 from experiments.analysis.simulator.breadth_first import distances
-from experiments.analysis.simulator.failure_sets import Broken, draw
+from experiments.analysis.simulator.failure_sets import FailedNodes, draw
 from experiments.analysis.simulator.flow_arrays import random_flows
-from experiments.analysis.simulator.hops import count_hops, walk
+from experiments.analysis.simulator.hops import count_hops, hops_of_flows
 from experiments.analysis.simulator.paths import lengths
 from hosts.base.failures import Failures
 from hosts.dcell import dfr as routers
@@ -39,7 +39,7 @@ def dcell_of(spec: str) -> DCell:
     return dcell
 
 
-def as_routers_know(network: topos.Topology, broken: Broken) -> Failures:
+def as_routers_know(network: topos.Topology, broken: FailedNodes) -> Failures:
     nodes = numpy.flatnonzero(numpy.concatenate([broken.servers, broken.switches]))
     cables = network.cable_arrays()
     pairs = zip(cables.a[broken.cables].tolist(), cables.b[broken.cables].tolist(), strict=True)
@@ -57,7 +57,7 @@ def test_hops_are_those_of_the_routers(spec: str, shares: dict[str, Any]) -> Non
     sources, destinations = random_flows(dcell.servers, 150, random)
     alive = ~broken.servers[sources]
     ends = sources[alive], destinations[alive]
-    ours = walk(compiled_dfr.fill(dcell, broken.works(dcell)), routers.TTL, *ends)
+    ours = hops_of_flows(compiled_dfr.fill(dcell, broken.works(dcell)), routers.TTL, *ends)
     for flow, (source, destination) in enumerate(zip(*(e.tolist() for e in ends), strict=True)):
         path, reason = routers.walk(dcell, source, destination, view)
         own = (column[flow, : ours.counts[flow]].tolist() for column in (ours.ports, ours.peers))

@@ -8,7 +8,7 @@ import pytest
 import topos
 from experiments.analysis.fluid.directed_links import routes_of
 from experiments.analysis.simulator.compiled_tar import TarFlows
-from experiments.analysis.simulator.failure_sets import Broken, draw
+from experiments.analysis.simulator.failure_sets import FailedNodes, draw
 from experiments.analysis.simulator.flow_arrays import all_to_all, random_flows
 from experiments.analysis.simulator.hops import Ints
 from experiments.analysis.simulator.paths import routes
@@ -31,7 +31,7 @@ class Drawn:
         return int(self.random.random() * stop)
 
 
-def failures_of(ficonn: FiConn, broken: Broken) -> Failures:
+def failures_of(ficonn: FiConn, broken: FailedNodes) -> Failures:
     nodes = numpy.flatnonzero(numpy.concatenate([broken.servers, broken.switches]))
     cables = ficonn.cable_arrays()
     pairs = zip(cables.a[broken.cables].tolist(), cables.b[broken.cables].tolist(), strict=True)

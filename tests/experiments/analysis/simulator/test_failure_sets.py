@@ -5,7 +5,7 @@ import pytest
 
 import topos
 from experiments.analysis.fluid.directed_links import Routes, working_links
-from experiments.analysis.simulator.failure_sets import draw, surviving
+from experiments.analysis.simulator.failure_sets import draw, surviving_routes
 from hosts.base.failures import Failures
 from topos.base.errors import PillarboxError
 
@@ -35,7 +35,7 @@ def test_a_rack_takes_its_switch_but_none_that_others_use() -> None:
 
 def test_flows_over_a_failure_lose_their_path() -> None:
     routes = Routes(numpy.array([0, 2, 2, 3, 5]), numpy.array([0, 1, 2, 1, 2]))
-    left = surviving(routes, numpy.array([True, False, True]))
+    left = surviving_routes(routes, numpy.array([True, False, True]))
     assert left.starts.tolist() == [0, 0, 0, 1, 1]
     assert left.links.tolist() == [2]
 

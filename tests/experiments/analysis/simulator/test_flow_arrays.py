@@ -5,10 +5,14 @@ import pytest
 
 import topos
 from experiments.analysis.fluid.directed_links import link_count, working_links
-from experiments.analysis.fluid.rates import bottleneck_throughput, equal_share, link_loads
-from experiments.analysis.simulator.failure_sets import draw, surviving
+from experiments.analysis.fluid.rates import (
+    bottleneck_throughput,
+    equal_share_rates_bps,
+    link_loads,
+)
+from experiments.analysis.simulator.failure_sets import draw, surviving_routes
 from experiments.analysis.simulator.flow_arrays import all_to_all, random_flows, working_routes
-from experiments.analysis.simulator.paths import compiled, routes
+from experiments.analysis.simulator.paths import compiled_routings, routes
 from hosts.base.failures import parse_failures
 
 
@@ -30,9 +34,10 @@ def test_a_flow_has_a_path_if_one_of_the_set_works(spec: str, name: str) -> None
     ends = random_flows(network.servers, 500, random)
     found = working_routes(network, name, *ends, works, random)
     every = [
-        routes(network, name, *ends, c) for c in range(compiled(network)[name].choices(network))
+        routes(network, name, *ends, c)
+        for c in range(compiled_routings(network)[name].choices(network))
     ]
-    left = [surviving(each, works) for each in every]
+    left = [surviving_routes(each, works) for each in every]
     for flow in range(500):
         ours = tuple(found.links[found.starts[flow] : found.starts[flow + 1]].tolist())
         those = {tuple(w.links[w.starts[flow] : w.starts[flow + 1]].tolist()) for w in left} - {()}
@@ -52,7 +57,7 @@ def test_paths_that_work_are_taken_equally_often() -> None:
 def test_all_to_all_of_bcube_is_theorem_6() -> None:
     network = topos.parse("bcube,4,2")  # Guo 2009: n / (n - 1) (N - 1)
     found = routes(network, "bcube", *all_to_all(numpy.arange(64)))
-    assert bottleneck_throughput(equal_share(found, 1.0)) == pytest.approx(4 / 3 * 63)
+    assert bottleneck_throughput(equal_share_rates_bps(found, 1.0)) == pytest.approx(4 / 3 * 63)
     assert link_loads(found, None, link_count(network)).sum() == len(found.links)
 
 
@@ -64,4 +69,4 @@ def test_a_partial_dcell_as_in_the_papers_comparison() -> None:
     loads = link_loads(found, None, link_count(network))
     of_servers = loads[: 2048 * network.ports].reshape(2048, network.ports)
     assert of_servers.max(axis=0).tolist() == [14047, 9280, 5184]
-    assert bottleneck_throughput(equal_share(found, 1.0)) == pytest.approx(298.4, abs=0.1)
+    assert bottleneck_throughput(equal_share_rates_bps(found, 1.0)) == pytest.approx(298.4, abs=0.1)

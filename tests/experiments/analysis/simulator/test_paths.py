@@ -5,8 +5,8 @@ import pytest
 
 import topos
 from experiments.analysis.fluid.directed_links import end_of, links_of
-from experiments.analysis.simulator.hops import walk
-from experiments.analysis.simulator.paths import choose, compiled, lengths, routes
+from experiments.analysis.simulator.hops import hops_of_flows
+from experiments.analysis.simulator.paths import compiled_routings, lengths, routes, routing_by_name
 from hosts.base.algorithms import algorithms, route
 from hosts.base.path import Path
 from hosts.bcube.paths import path_set
@@ -33,7 +33,7 @@ SPECS = (
     "fattree,4",
     "fattree,4,levels=5",
 )
-CASES = [(spec, name) for spec in SPECS for name in compiled(topos.parse(spec))]
+CASES = [(spec, name) for spec in SPECS for name in compiled_routings(topos.parse(spec))]
 SAMPLE = 60
 
 
@@ -59,7 +59,7 @@ def own_paths(network: topos.Topology, name: str, source: int, destination: int)
 def test_links_are_those_of_the_routers_paths(spec: str, name: str) -> None:
     network = topos.parse(spec)
     sources, destinations = flows_of(network)
-    choices = compiled(network)[name].choices(network)
+    choices = compiled_routings(network)[name].choices(network)
     found = [routes(network, name, sources, destinations, choice) for choice in range(choices)]
     hops = [lengths(network, name, sources, destinations, choice) for choice in range(choices)]
     for flow, ends in enumerate(zip(sources.tolist(), destinations.tolist(), strict=True)):
@@ -90,10 +90,10 @@ def test_the_papers_examples(spec: str, name: str, choice: int, servers: str) ->
     network = topos.parse(spec)
     expected = [network.server(server) for server in servers.split()]
     ends = numpy.array(expected[:1]), numpy.array(expected[-1:])
-    walker = choose(network, name).walk
+    walker = routing_by_name(network, name).walk
     assert walker
     fill, most, _ = walker(network)
-    found = walk(fill(numpy.array([choice])), most, *ends)
+    found = hops_of_flows(fill(numpy.array([choice])), most, *ends)
     passed = found.peers[0, : found.counts[0]].tolist()
     assert [network.address(server) for server in passed] == servers.split()[1:]
 
@@ -110,7 +110,7 @@ def test_the_papers_example_of_two_level_tables() -> None:
 def test_paths_go_from_end_to_end_over_cables(spec: str, name: str) -> None:
     network = topos.parse(spec)
     sources, destinations = flows_of(network)
-    for choice in range(compiled(network)[name].choices(network)):
+    for choice in range(compiled_routings(network)[name].choices(network)):
         found = routes(network, name, sources, destinations, choice)
         for flow, (at, end) in enumerate(zip(sources.tolist(), destinations.tolist(), strict=True)):
             links = found.links[found.starts[flow] : found.starts[flow + 1]].tolist()

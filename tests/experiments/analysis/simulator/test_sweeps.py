@@ -14,7 +14,12 @@ from typing import Any
 import pytest
 
 from experiments.analysis.simulator import sweeps
-from experiments.analysis.simulator.sweeps import code_of, measured, run_task_with_same_code, sweep
+from experiments.analysis.simulator.sweeps import (
+    result_code_hash,
+    run_task,
+    run_task_with_same_code,
+    sweep,
+)
 from topos.base.errors import PillarboxError
 
 # Another process has to find these, and in a test's own module it would not.
@@ -83,7 +88,7 @@ def test_another_code_is_another_task(
     measures: Any, tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sweep(measures.draw, TASKS[:1], tmp_path, workers=1, say=str)
-    monkeypatch.setattr(sweeps, "code_of", lambda module: "changed")
+    monkeypatch.setattr(sweeps, "result_code_hash", lambda module: "changed")
     sweep(measures.draw, TASKS[:1], tmp_path, workers=1, say=said.append)
     assert not any("before" in one for one in said)
     with pytest.raises(PillarboxError, match="a Dask worker runs different code"):
@@ -92,8 +97,8 @@ def test_another_code_is_another_task(
 
 def test_the_code_is_that_of_the_networks_and_of_the_measure(measures: Any) -> None:
     def now() -> str:
-        sweeps.hash_of.cache_clear()
-        return code_of("measures_of_sweeps")
+        sweeps.code_hash.cache_clear()
+        return result_code_hash("measures_of_sweeps")
 
     first = now()
     file = Path(measures.__file__)
@@ -153,7 +158,7 @@ def test_an_error_is_that_of_the_task(tmp_path: Path) -> None:
 
 
 def test_the_peak_is_that_of_the_task(measures: Any, tmp_path: Path, said: list[str]) -> None:
-    large, small = measured(measures.large, 200), measured(measures.large, 1)
+    large, small = run_task(measures.large, 200), run_task(measures.large, 1)
     assert (large.found, small.found) == (200, 1)
     assert large.peak_mib - small.peak_mib > 150  # on Linux, though it was the same process
     # Far more than what other tests have left, and may give back in between.

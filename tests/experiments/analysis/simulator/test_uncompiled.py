@@ -9,7 +9,7 @@ from experiments.analysis.simulator import around
 from experiments.analysis.simulator.compiled_networks import network_table
 from experiments.analysis.simulator.failure_sets import draw
 from experiments.analysis.simulator.flow_arrays import all_to_all
-from experiments.analysis.simulator.paths import compiled, lengths, routes
+from experiments.analysis.simulator.paths import compiled_routings, lengths, routes
 from experiments.analysis.simulator.uncompiled import failures_of
 from hosts.base.algorithms import SHORTEST, Algorithm, algorithms, route
 from hosts.base.declarations import declared
@@ -20,7 +20,7 @@ CASES = [
     (spec, name)
     for spec in small()
     for name, algorithm in algorithms(topos.parse(spec)).items()
-    if name not in compiled(topos.parse(spec)) and (algorithm.path or name == SHORTEST)
+    if name not in compiled_routings(topos.parse(spec)) and (algorithm.path or name == SHORTEST)
 ]
 
 

@@ -7,10 +7,10 @@ import numpy
 import pytest
 
 import topos
-from experiments.analysis.simulator.failure_sets import Broken, draw
+from experiments.analysis.simulator.failure_sets import FailedNodes, draw
 from experiments.analysis.simulator.flow_arrays import random_flows
 from experiments.analysis.simulator.hops import BLOCK
-from experiments.analysis.simulator.paths import compiled, lengths
+from experiments.analysis.simulator.paths import compiled_routings, lengths
 from experiments.analysis.simulator.walks import disconnected_flows, flows_forwarded, path_sets
 from hosts.base.algorithms import route
 from hosts.base.path import Path, switches_between
@@ -23,7 +23,7 @@ SETS = [
 ]
 
 
-def meets(network: topos.Topology, broken: Broken, path: Path) -> bool:
+def meets(network: topos.Topology, broken: FailedNodes, path: Path) -> bool:
     """Tell whether a path has a failed server or switch on it, its source aside."""
     for server, step in zip(path.servers, path.steps, strict=False):
         switches = [switch - network.servers for switch in switches_between(network, server, step)]
@@ -53,7 +53,7 @@ def test_sets_are_those_of_the_routers(spec: str, name: str) -> None:
 def test_cables_between_servers_are_passed_too() -> None:
     dcell = topos.parse("dcell,4,1")
     nobody = draw(dcell, numpy.random.default_rng(1))
-    only_switch = Broken(nobody.servers, nobody.switches.copy(), nobody.cables)
+    only_switch = FailedNodes(nobody.servers, nobody.switches.copy(), nobody.cables)
     only_switch.switches[4] = True  # of DCell 4
     ends = [dcell.server("0.3")] * 2, [dcell.server("4.0"), dcell.server("4.1")]
     found = path_sets(dcell, "dcell", *map(numpy.array, ends), only_switch)
@@ -78,7 +78,7 @@ def test_forwarded_flows_are_those_of_the_paths(spec: str, name: str) -> None:
     network = topos.parse(spec)
     random = numpy.random.default_rng(2)
     sources, destinations = random_flows(network.servers, 200, random)
-    choice = random.integers(0, compiled(network)[name].choices(network), 200)
+    choice = random.integers(0, compiled_routings(network)[name].choices(network), 200)
     found = flows_forwarded(network, name, sources, destinations, choice)
     hops = lengths(network, name, sources, destinations, choice)
     assert found.sum() == (hops - 1).sum()
