@@ -94,7 +94,7 @@ class Commands(Group):
             )
         before = " ".join(args[:2])
         if before in MOVED:
-            raise PillarboxError(f"'{before}' is now '{MOVED[before]}'")
+            raise PillarboxError(f"the command '{before}' was renamed: use '{MOVED[before]}'")
         found = super().resolve_command(ctx, args)
         if args[0] in WITHOUT_LAB:
             take_role_as_root("command")

@@ -216,7 +216,10 @@ Pairs = dict[str, list[tuple[int, int]]]
 def ping_pairs_by_place(
     topology: Topology, routing: str, place: FloodPlace, draw: random.Random
 ) -> Pairs:
-    """Return a few server pairs for each place, whose paths avoid the forging server."""
+    """Return ping pairs by place: path over the flooded switch, flooded server only, or neither.
+
+    No path passes the forging server.
+    """
     found: Pairs = {name: [] for name in GOALS}
     every = list(permutations(range(topology.servers), 2))
     draw.shuffle(every)

@@ -113,7 +113,7 @@ def command(
         return
     require(file is not None, "give the file to grade, or --show to see the student's values")
     assert file is not None
-    require(live or partner is None, "a partner's router runs on a live network: add --live")
+    require(live or partner is None, "--partner runs both routers in a live network: add --live")
     word = secret_from_options(secret, secret_file)
     read = submissions.submission_reader(file, marking.further_file_limits(sheet))
     task = marking.GradingTask(sheet, read, word, unsealed)

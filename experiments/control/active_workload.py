@@ -26,7 +26,7 @@ from topos.base.errors import PillarboxError, require
 if TYPE_CHECKING:
     from experiments.analysis.fluid.path_bound import PathBound
     from experiments.emulation.lab import Lab
-    from experiments.trials.runs.order import PathSample, TrialOrder
+    from experiments.trials.runs.order import FlowPathsAtTime, TrialOrder
     from experiments.trials.trust.watch import Watch
 
 LOOK_S = 0.1  # sampling interval of delivered bytes in seconds, as in trials
@@ -64,7 +64,7 @@ class ActiveWorkload:
         self._rows: deque[Row] = deque(maxlen=MOST_ROWS)
         self._ended_flows = 0
         # sample of the flows' paths from which the goodput bound was computed
-        self._sampled: PathSample | None = None
+        self._sampled: FlowPathsAtTime | None = None
         self._bound: PathBound | None = None
         self._possible_bytes = 0.0  # upper bound of the bytes that the flows can have delivered
         has_volume = order.workload.volume_bytes is not None
@@ -167,7 +167,7 @@ class ActiveWorkload:
             self._bound = path_bound_between(self._lab, self._order, sample)
             self._ideal = self._fair_rates_now()
 
-    def _bound_between(self, before: PathSample, after: PathSample) -> PathBound | None:
+    def _bound_between(self, before: FlowPathsAtTime, after: FlowPathsAtTime) -> PathBound | None:
         """Return the upper bound of the rates between two samples; None if it is unknown."""
         if self._lab.net.shapes.changed:
             return None
@@ -242,7 +242,7 @@ class ActiveWorkload:
 
 
 def path_bound_between(
-    lab: Lab, order: TrialOrder, sample: PathSample, later: PathSample | None = None
+    lab: Lab, order: TrialOrder, sample: FlowPathsAtTime, later: FlowPathsAtTime | None = None
 ) -> PathBound | None:
     """Return the upper bound of the flows' rates between two path samples; None if unknown."""
     rate_mbit, workload = lab.settings.rate_mbit, order.workload

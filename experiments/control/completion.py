@@ -88,7 +88,7 @@ def programs(path: str) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def patterns() -> list[str]:
+def traffic_patterns() -> list[str]:
     """Return the traffic patterns that `run` accepts: flow patterns, then collective operations."""
     return [*PATTERNS, *ALGORITHMS]
 
@@ -106,7 +106,7 @@ def _words_of_kind(topology: Topology, kind: str, begun: str) -> Iterable[str]:
     if kind == "SWITCH":
         return (topology.node_name(topology.servers + one) for one in range(topology.switches))
     if kind == "PATTERN":
-        return patterns()
+        return traffic_patterns()
     return [kind] if kind.islower() else ()
 
 

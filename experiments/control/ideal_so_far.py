@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from experiments.analysis.fluid.path_bound import PathBound
-    from experiments.trials.runs.order import PathSample
+    from experiments.trials.runs.order import FlowPathsAtTime
 
     # Function from two path samples to the upper bound of flow rates between them, None if unknown.
-    BoundBetween = Callable[[PathSample, PathSample], PathBound | None]
+    BoundBetween = Callable[[FlowPathsAtTime, FlowPathsAtTime], PathBound | None]
 
 MOST_ROWS = 100  # number of recent samples of delivered bytes kept, until the paths are sampled
 
@@ -38,7 +38,7 @@ class GoodputAndBound:
         self._bound_between = bound_between
         # seconds after the start barrier, and bytes delivered by each flow
         self._rows: deque[tuple[float, NDArray[numpy.int64]]] = deque(maxlen=MOST_ROWS)
-        self._last: PathSample | None = None
+        self._last: FlowPathsAtTime | None = None
         self._begin: tuple[float, Any] | None = None
         self._used = 0  # number of path samples used
 
@@ -46,7 +46,7 @@ class GoodputAndBound:
         """Add the bytes that each flow has delivered until a time after the barrier."""
         self._rows.append((at_s, delivered_bytes))
 
-    def add_samples(self, samples: Sequence[PathSample]) -> None:
+    def add_samples(self, samples: Sequence[FlowPathsAtTime]) -> None:
         """Add the goodput and its bound up to each new path sample; `samples` are all so far."""
         for sample in samples[self._used :]:
             rows = [row for row in list(self._rows) if row[0] <= sample.at_s]
@@ -57,7 +57,7 @@ class GoodputAndBound:
             self._end_span(rows[-1], sample)
             self._used, self._last, self._begin = self._used + 1, sample, rows[-1]
 
-    def _end_span(self, end: tuple[float, Any], sample: PathSample) -> None:
+    def _end_span(self, end: tuple[float, Any], sample: FlowPathsAtTime) -> None:
         begin = self._begin or (0.0, 0 * end[1])
         lasted_s, bits = end[0] - begin[0], 8.0 * (end[1] - begin[1])
         bound = self._bound_between(self._last or sample, sample)

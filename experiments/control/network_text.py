@@ -10,7 +10,7 @@ from topos.base.topology import Topology
 
 
 def nodes_text(topology: Topology) -> str:
-    """Return the addresses of all servers, and the names of all switches.
+    """Return text that lists the addresses of all servers and the names of all switches.
 
     >>> import topos
     >>> print(nodes_text(topos.parse("dcell,2,1")))

@@ -30,7 +30,7 @@ _SERIALS = count(os.getpid())  # ICMP identifiers: each echo is a separate flow,
 def echoes(
     lab: Lab, source: int, destinations: Sequence[int], wait_s: float = WAIT_S
 ) -> dict[int, float | None]:
-    """Send ICMP echoes from a server; return round-trip times in ms, None after a timeout."""
+    """Ping each destination once; return RTTs in ms by destination, None after a timeout."""
     if not lab.whole:
         how = {"destinations": list(destinations), "wait_s": wait_s}
         answers = lab.ask_part(source, ask="echo", **how)

@@ -325,7 +325,7 @@ class Prompt(CLI):
 
     def _help(self) -> str:
         """Return the list of commands, no wider than the terminal."""
-        from experiments.control.completion import patterns
+        from experiments.control.completion import traffic_patterns
 
         topology, width = self.lab.topology, min(WIDE, shutil.get_terminal_size((80, 24)).columns)
         first, last = topology.address(0), topology.address(topology.servers - 1)
@@ -341,7 +341,7 @@ class Prompt(CLI):
             "an IPv4 address there.",
             "path, trace and why send one packet: trace is another name of path; why adds the "
             "failures and the command that helps.",
-            f"Patterns of run: {', '.join(patterns())}.",
+            f"Patterns of run: {', '.join(traffic_patterns())}.",
             "Tab completes; `help COMMAND` explains one; the same commands work in another "
             f"terminal: sudo ./pillarbox path {first} {last}.",
             f"From Mininet: {' '.join(OF_MININET)}; exit, or Ctrl-D, ends the lab.",

@@ -38,7 +38,7 @@ MOST_ANSWER_BYTES = 8 << 20
 CHUNK_BYTES = 1 << 16
 
 Seal = Callable[[], None]
-# grading task: reads a submission, calls Seal, grades the submission
+# grading task: reads a submission, calls Seal (locks the judge process in), returns the marks
 Work = Callable[[Seal], dict[str, Any]]
 
 

@@ -290,7 +290,7 @@ def failed(flows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _is_counted(rows: pd.DataFrame) -> pd.Series:
-    """Return a mask of the rows of valid trials; of all rows of a system without a valid trial."""
+    """Return a mask of the rows to count: valid trials, or a system's invalid ones if all are."""
     valid = rows["valid"].fillna(False).astype(bool)
     return valid | ~valid.groupby(rows["system"]).transform("any").astype(bool)
 

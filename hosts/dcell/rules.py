@@ -70,7 +70,7 @@ def next_link(net: Nested, b: int, here: int, destination: int, proxy: int) -> t
 def own_link(
     works: Works, here: int, proxy: int, came_by: int, link: tuple[int, int, int]
 ) -> DCellHop:
-    """Return the hop over this server's own link above level b, if that link is next and works.
+    """Return DFR's hop over this server's own link out of its DCell_b, if it is next and works.
 
     Shortest paths inside the DCell_b do not matter for this hop. Without such a hop, the port of
     the result is NONE.

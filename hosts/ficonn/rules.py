@@ -433,7 +433,8 @@ def replace_proxy(place: ProbePlace, progress: Room) -> bool:
     of them could otherwise alternate endlessly between proxies; that cable may work, and only have
     had less available bandwidth.
     """
-    # Departs from the paper: the server that chose the proxy does not know of failures on the path.
+    # Departs from the paper: a proxy that cannot be reached is replaced, since the server that
+    # chose the proxy does not know of failures on the path.
     here, at_source = place.own.here, place.came == NOWHERE
     for level in range(1, len(progress) + 1):
         if progress[level - 1] >= 0:

@@ -159,7 +159,8 @@ class HeaderLayout:
         bits = sum(field.bits for field in fields)
         self.size = bits // 8
         self.values = tuple(field for field in fields if field.is_value)
-        # Masks and shift of constants and checksum within the header as one number.
+        # In the header as one big-endian number: mask and value of all constant fields, and shift
+        # of the checksum.
         self._constant_bits = self._constants = 0
         self._checksum_shift: int | None = None
         for offset, field in self.places():

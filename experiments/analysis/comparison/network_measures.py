@@ -15,7 +15,7 @@ NOT_ASKED = "not requested (--no-exact)"
 
 
 @dataclass(frozen=True)
-class ButterflyComparison:
+class RatiosToButterfly:
     """The smallest wrapped butterfly with at least as many nodes (Liao 2012, section 2.6)."""
 
     butterfly: WrappedButterfly
@@ -23,7 +23,7 @@ class ButterflyComparison:
     bisection_ratio: float | None  # network's bisection width / butterfly's bisection width
 
 
-def butterfly_comparison(topology: Topology) -> ButterflyComparison:
+def butterfly_comparison(topology: Topology) -> RatiosToButterfly:
     """Return the smallest wrapped butterfly that connects as many servers, with four ports each.
 
     >>> import topos
@@ -36,7 +36,7 @@ def butterfly_comparison(topology: Topology) -> ButterflyComparison:
         k += 1
     butterfly = WrappedButterfly(k)
     bound, width = topology.diameter_bound().value, topology.bisection().value
-    return ButterflyComparison(
+    return RatiosToButterfly(
         butterfly,
         butterfly.diameter() / bound if bound else None,
         width / butterfly.bisection() if width is not None else None,
@@ -52,7 +52,7 @@ class NetworkMeasures:
     bisection: Bisection
     disjoint: path_metrics.DisjointPathCounts
     bill: prices.Bill
-    butterfly_comparison: ButterflyComparison
+    butterfly_comparison: RatiosToButterfly
 
 
 def compute_network_measures(

@@ -80,7 +80,7 @@ def structure_metric(found: Structure, what: str) -> float | None:
 
 
 def _sending_nodes(found: Structure) -> int:
-    """Return the number of nodes, the first ones, that send and are split into halves."""
+    """Return the number of nodes that send traffic: the leaves of a tree, else all nodes."""
     return found.leaves if isinstance(found, Tree) else found.nodes
 
 

@@ -40,7 +40,7 @@ from topos.ficonn import BACKUP, FiConn
 STEPS = 10
 
 
-class FreeBandwidth(NamedTuple):
+class FreeLinkBandwidths(NamedTuple):
     """Available bandwidth of a FiConn server's outgoing links, level 0 and backup, in bit/s."""
 
     backup_bps: int  # the paper's hb; 0 for a failed backup link
@@ -53,7 +53,7 @@ class ChooseArguments(NamedTuple):
     server: int
     probe: TarProbe
     came: Step | None
-    free: FreeBandwidth
+    free: FreeLinkBandwidths
 
 
 class FixedDraw(random.Random):
@@ -168,7 +168,7 @@ class ProbeWalk(NamedTuple):
 def simulated_probe_walk(
     ficonn: FiConn,
     ends: tuple[int, int],
-    free_of: Callable[[int], FreeBandwidth],
+    free_of: Callable[[int], FreeLinkBandwidths],
     decide_one: Callable[[ChooseArguments], Decision],
 ) -> ProbeWalk:
     """Return the walk of a probe through a simulated FiConn, with a decision at each server.
@@ -208,7 +208,7 @@ def _rerouted(
     probe: TarProbe,
     came: Step | None,
     route_entry: RouteEntry | None,
-    free: FreeBandwidth,
+    free: FreeLinkBandwidths,
 ) -> tuple[Decision | None, Step | None]:
     """Return lines 4 to 8 of Algorithm 3: the decision Back, or the original previous hop."""
     if route_entry is None or came != route_entry.next:
@@ -269,14 +269,14 @@ class StudentTarRouter(Tar):
         draws = FixedDraw(proxy_number_in_answer(self.topology, asked, answer))
         return Sight(seen.works, draws, *free, switch_works=True)
 
-    def _free(self, seen: Sight) -> FreeBandwidth:
+    def _free(self, seen: Sight) -> FreeLinkBandwidths:
         """Return both links' available bandwidth, rounded; 0 for a backup link that is down."""
         step_bps = self.bandwidth.rate_bps / STEPS
         plug = self.topology.server_plug(self.server, BACKUP)
         works = self.topology.level(self.server) > 0 and seen.works(Step(BACKUP, plug.node))
         backup_bps = seen.backup_bps if works else 0.0
         rounded = (int(round(bps / step_bps) * step_bps) for bps in (backup_bps, seen.switch_bps))
-        return FreeBandwidth(*rounded)
+        return FreeLinkBandwidths(*rounded)
 
 
 class LiveStudentTarRouter(StudentTarRouter):

@@ -19,7 +19,7 @@ from experiments.grading.grading_engine import (
 )
 from experiments.grading.labs.ficonn_probes import (
     ChooseArguments,
-    FreeBandwidth,
+    FreeLinkBandwidths,
     LiveStudentTarRouter,
     StudentTarRouter,
     next_hop_of,
@@ -205,14 +205,14 @@ def _varying_case(work: Work, ficonn: FiConn, asked: ChooseArguments) -> GradedC
     return GradedCase(question_text(ficonn, asked), judge)
 
 
-def random_bandwidths(ficonn: FiConn, draw: random.Random) -> Callable[[int], FreeBandwidth]:
+def random_bandwidths(ficonn: FiConn, draw: random.Random) -> Callable[[int], FreeLinkBandwidths]:
     """Return a function that draws the links' available bandwidth at a server (0: failed link)."""
-    known: dict[int, FreeBandwidth] = {}
+    known: dict[int, FreeLinkBandwidths] = {}
 
-    def free_of(server: int) -> FreeBandwidth:
+    def free_of(server: int) -> FreeLinkBandwidths:
         if server not in known:
             backup = draw.choice(BANDWIDTHS) if ficonn.level(server) else 0
-            known[server] = FreeBandwidth(backup, draw.choice(BANDWIDTHS[1:]))
+            known[server] = FreeLinkBandwidths(backup, draw.choice(BANDWIDTHS[1:]))
         return known[server]
 
     return free_of
@@ -268,7 +268,7 @@ def probe_cases(work: Work) -> list[GradedCase]:
 
 
 def _probe_case(
-    work: Work, ficonn: FiConn, ends: Pair, free_of: Callable[[int], FreeBandwidth]
+    work: Work, ficonn: FiConn, ends: Pair, free_of: Callable[[int], FreeLinkBandwidths]
 ) -> GradedCase:
     def judge() -> Judgement:
         walk = simulated_probe_walk(ficonn, ends, free_of, partial(student_decision, work, ficonn))

@@ -16,7 +16,7 @@ import numpy
 
 from experiments.analysis.fluid.path_bound import PathBound
 from experiments.traffic.flows import FlowResult
-from experiments.trials.runs.order import PathSample, TrialMeasurements, TrialOrder
+from experiments.trials.runs.order import FlowPathsAtTime, TrialMeasurements, TrialOrder
 from experiments.trials.runs.recorded_paths import paths_of
 from hosts.base.failures import NONE
 from hosts.base.path import Path
@@ -116,7 +116,7 @@ def _spans(
 
     computed = {(found.paths, NONE): list(paths)}
 
-    def paths_at(sample: PathSample) -> list[Path | None]:
+    def paths_at(sample: FlowPathsAtTime) -> list[Path | None]:
         state = sample.paths, sample.failures
         if state not in computed:
             computed[state] = paths_of(topology, found.routing, pairs, *state)

@@ -36,7 +36,7 @@ class TrialOrder:
         return SETUP_S + SETUP_S_PER_SERVER * self.servers + self.workload.timeout_s
 
 
-class PathSample(NamedTuple):
+class FlowPathsAtTime(NamedTuple):
     """The paths of all flows at one time of a trial."""
 
     at_s: float  # Time after the barrier, in seconds.
@@ -66,4 +66,4 @@ class TrialMeasurements:
     steps: tuple[TransferResult, ...] = ()  # Transfers of a collective operation.
     log: tuple[str, ...] = field(repr=False, default=())  # Lines of the lab's event log.
     # Path samples during the trial, in order of time.
-    sampled: tuple[PathSample, ...] = field(repr=False, default=())
+    sampled: tuple[FlowPathsAtTime, ...] = field(repr=False, default=())

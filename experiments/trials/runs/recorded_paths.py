@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.analysis.fluid.ideal import static_paths
 from experiments.traffic.flows import Flow
-from experiments.trials.runs.order import PathSample
+from experiments.trials.runs.order import FlowPathsAtTime
 from hosts.base.failures import NONE, Failures
 from hosts.base.path import Path, Step
 from topos.base.errors import PillarboxError
@@ -67,7 +67,7 @@ class PathSampler:
         lab: Lab,
         flows: Sequence[Flow],  # Flows to sample; without flows the sampler does nothing.
     ) -> None:
-        self.samples: list[PathSample] = []
+        self.samples: list[FlowPathsAtTime] = []
         self._lab, self._flows = lab, flows
         self._failures = lab.failures()
         self._due_s = 0.0
@@ -85,7 +85,7 @@ class PathSampler:
             began_s = time.monotonic()
             with suppress(PillarboxError, OSError):  # a server died while its paths were read
                 paths, _ = live_paths(self._lab, self._flows)
-                self.samples.append(PathSample(now_s, paths, failures))
+                self.samples.append(FlowPathsAtTime(now_s, paths, failures))
             took_s = time.monotonic() - began_s
             self._due_s = now_s + max(SAMPLE_S, took_s / MOST_SAMPLING)
 

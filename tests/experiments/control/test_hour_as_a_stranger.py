@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.control.completion import patterns
+from experiments.control.completion import traffic_patterns
 from experiments.linux import cgroups
 from tests.experiments.control import test_commands
 from tests.experiments.control.stranger import FAULTS, LINES, prompt_of
@@ -86,7 +86,7 @@ def test_each_pattern_that_help_names_runs_as_it_is(
 ) -> None:
     own_run()
     with prompt_of(spec, tmp_path) as prompt:
-        for pattern in patterns():
+        for pattern in traffic_patterns():
             prompt.check(f"run {pattern}", DONE)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from experiments.analysis.fluid.path_bound import PathBound
 from experiments.control.ideal_so_far import GoodputAndBound
-from experiments.trials.runs.order import PathSample
+from experiments.trials.runs.order import FlowPathsAtTime
 from experiments.trials.runs.recorded_paths import paths_of
 from experiments.trials.trust.verdict import judge
 from hosts.base.failures import NONE
@@ -23,13 +23,13 @@ from tests.experiments.trials.runs.test_ideals import (
 from tests.experiments.trials.seen import SEEN
 
 
-def bound_between(before: PathSample, after: PathSample) -> PathBound:
+def bound_between(before: FlowPathsAtTime, after: FlowPathsAtTime) -> PathBound:
     pairs = [(flow.source, flow.destination) for flow, _ in PAIR]
     ends = [paths_of(CUBE, "bsr", pairs, one.paths) for one in (before, after)]
     return PathBound(CUBE, "bsr", ends[0], 1e7, 9000, ends[1])
 
 
-def followed(*samples: PathSample) -> GoodputAndBound:
+def followed(*samples: FlowPathsAtTime) -> GoodputAndBound:
     """Follow the flows of `PAIR`, whose samples become known one after the other."""
     so_far = GoodputAndBound(bound_between, has_volume=False)
     shares = numpy.array([shares for _, shares in PAIR])
@@ -40,15 +40,15 @@ def followed(*samples: PathSample) -> GoodputAndBound:
 
 
 MOVED = (
-    *(PathSample(at_s, BOTH_ONE_WAY, NONE) for at_s in (0.0, 1.0, 2.0)),
-    *(PathSample(at_s, APART, NONE) for at_s in (2.0, 4.0)),
+    *(FlowPathsAtTime(at_s, BOTH_ONE_WAY, NONE) for at_s in (0.0, 1.0, 2.0)),
+    *(FlowPathsAtTime(at_s, APART, NONE) for at_s in (2.0, 4.0)),
 )
-UNKNOWN_MOMENT = (PathSample(0.0, BOTH_ONE_WAY, NONE), PathSample(3.0, APART, NONE))
-NOT_SEEN = tuple(PathSample(at_s, BOTH_ONE_WAY, NONE) for at_s in (0.0, 2.0, 4.0))
+UNKNOWN_MOMENT = (FlowPathsAtTime(0.0, BOTH_ONE_WAY, NONE), FlowPathsAtTime(3.0, APART, NONE))
+NOT_SEEN = tuple(FlowPathsAtTime(at_s, BOTH_ONE_WAY, NONE) for at_s in (0.0, 2.0, 4.0))
 
 
 @pytest.mark.parametrize("samples", [MOVED, NOT_SEEN])
-def test_the_ideal_is_that_of_the_finished_trial(samples: tuple[PathSample, ...]) -> None:
+def test_the_ideal_is_that_of_the_finished_trial(samples: tuple[FlowPathsAtTime, ...]) -> None:
     total = followed(*samples).total
     record = measured(LASTING, PAIR, sampled=samples, paths=samples[-1].paths)
     assert total.achieved_bps == pytest.approx(record["goodput_bps"], rel=1e-3)

@@ -36,7 +36,7 @@ class HalfPaths(NamedTuple):
     """
 
     first: Any  # number of the first row of each level
-    links: Any  # links of the switches, up and down, without the server's cable
+    links: Any  # link numbers of each half path, up and down, without the server's cable
     works: Any  # whether all links of each half path work, up and down
     onto: Any  # for each server: link from its edge switch to the server
 

@@ -14,7 +14,7 @@ from experiments.traffic.workload import Workload
 from experiments.trials.plans.experiment import System
 from experiments.trials.plans.trials import Trial
 from experiments.trials.runs import ideals, recorded_paths
-from experiments.trials.runs.order import PathSample, TrialMeasurements, TrialOrder
+from experiments.trials.runs.order import FlowPathsAtTime, TrialMeasurements, TrialOrder
 from experiments.trials.runs.outcome import outcome
 from experiments.trials.runs.recorded_paths import PathSampler
 from hosts.base.failures import NONE, Failures, parse_failures
@@ -64,8 +64,8 @@ def of_ideal(record: dict[str, Any]) -> float:
 
 def test_paths_that_move_are_followed() -> None:
     """With the paths of the end alone, or of the begin alone, the ideal would be another."""
-    samples = [PathSample(at_s, BOTH_ONE_WAY, NONE) for at_s in (0.0, 1.0, 2.0)]
-    known = (*samples, PathSample(2.0, APART, NONE))
+    samples = [FlowPathsAtTime(at_s, BOTH_ONE_WAY, NONE) for at_s in (0.0, 1.0, 2.0)]
+    known = (*samples, FlowPathsAtTime(2.0, APART, NONE))
     record = measured(LASTING, PAIR, sampled=known, paths=APART)
     assert of_ideal(record) == pytest.approx(1.0, abs=1e-3)
     assert record["valid"], record["verdict"]
@@ -75,12 +75,12 @@ def test_paths_that_move_are_followed() -> None:
 
 
 def test_the_moment_of_a_move_need_not_be_known() -> None:
-    sampled = PathSample(0.0, BOTH_ONE_WAY, NONE), PathSample(3.0, APART, NONE)
+    sampled = FlowPathsAtTime(0.0, BOTH_ONE_WAY, NONE), FlowPathsAtTime(3.0, APART, NONE)
     record = measured(LASTING, PAIR, sampled=sampled, paths=APART)
     assert 0.8 < of_ideal(record) <= 1.001
     back = measured(
         LASTING, [(flow, shares[::-1]) for flow, shares in PAIR],
-        sampled=(PathSample(0.0, APART, NONE), PathSample(1.0, APART, NONE)),
+        sampled=(FlowPathsAtTime(0.0, APART, NONE), FlowPathsAtTime(1.0, APART, NONE)),
         paths=BOTH_ONE_WAY,
     )  # fmt: skip
     assert 0.8 < of_ideal(back) <= 1.001
@@ -160,6 +160,6 @@ def test_equal_samples_compute_their_paths_once(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(ideals, "paths_of", counted_paths_of)
     cut = parse_failures(CUBE, ["cut 0.0-s0"])
-    samples = [PathSample(at / 4, APART, cut if at in (4, 5, 6) else NONE) for at in range(12)]
+    samples = [FlowPathsAtTime(at / 4, APART, cut if at in (4, 5, 6) else NONE) for at in range(12)]
     measured(LASTING, PAIR, sampled=tuple(samples), paths=APART)
     assert computed == [(APART, cut)]
