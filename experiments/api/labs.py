@@ -200,9 +200,23 @@ class Lab:
         """Inject a fault into the lab, written as ``cut 0.3-4.0 silent`` or ``kill 1.3``."""
         return self._run_fault_command(*text.split())
 
-    def cut(self, a: str, b: str, *, silent: bool = False) -> Change:
-        """Cut the cable between two nodes; silent: the ports keep their carrier."""
-        return self._run_fault_command("cut", f"{a}-{b}", *(["silent"] if silent else []))
+    def cut(self, a: str, b: str, *, silent: bool = False, one_way: bool = False) -> Change:
+        """Cut the cable between two nodes.
+
+        With `silent` or `one_way` the ports keep their carrier: all frames are lost, or only those
+        from `a` to `b`.
+        """
+        require(not (silent and one_way), "a cut is silent or one_way, not both")
+        options = ["silent"] * silent + ["one-way"] * one_way
+        return self._run_fault_command("cut", f"{a}-{b}", *options)
+
+    def corrupt(self, a: str, b: str, rate: float) -> Change:
+        """Let bits of a cable's frames flip, at a rate per bit; ports discard damaged frames."""
+        return self._run_fault_command("corrupt", f"{a}-{b}", f"{rate:g}")
+
+    def duplicate(self, a: str, b: str, percent: float) -> Change:
+        """Deliver some frames of a cable twice."""
+        return self._run_fault_command("duplicate", f"{a}-{b}", f"{percent:g}")
 
     def heal(self, *what: str) -> Change:
         """Repair a cable, named by its ends, or a switch; without arguments, repair all faults."""

@@ -198,7 +198,7 @@ class Soak:
             lab.kill(server)
             undo = partial(self._revive, server)
         else:
-            undo = partial(lab.heal, self._cable_or_switch(kind))
+            undo = partial(lab.end, self._cable_or_switch(kind))
         for server in lab.dead - before:
             self.traffic.server_died(server)
         return undo

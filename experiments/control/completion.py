@@ -1,7 +1,7 @@
 """Tab completion of commands, addresses, cables, patterns with their options, and programs.
 
-The arguments of a command follow from its form, such as ``cut A-B [silent]``: A is a server, A-B
-a cable.
+The arguments of a command follow from its form, such as ``cut A-B [silent|one-way]``: A-B is a
+cable, and A a server.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from experiments.arguments import MORE
@@ -17,8 +18,19 @@ from experiments.control.fault_detection import fault_detection_delays
 from experiments.control.status_text import lab_text, server_text
 from experiments.emulation.cable_shapes import CableShape
 from experiments.trials.plans.fault_schedule import nodes_of
+from hosts.base.fault_kinds import (
+    CARRIER_LOST,
+    CORRUPTED,
+    DUPLICATED,
+    LOST,
+    LOST_ONE_WAY,
+    RACK,
+    SERVER,
+    SWITCH,
+    fault_verbs,
+)
 from hosts.base.faults import Fault as Written
-from hosts.base.faults import ends_of, read
+from hosts.base.faults import ends_of, fault_form, read
 from topos.base.errors import PillarboxError, meant, require
 
 if TYPE_CHECKING:
@@ -54,39 +66,32 @@ def answer(lab: Lab, verb: str, words: list[str]) -> Answer:
 # -- faults --------------------------------------------------------------------------------------
 
 
-def _cut(lab: Lab, words: list[str]) -> Answer:
-    fault = _fault_of_command("cut", words)
-    silent = fault.kind == "silent cut"
-    a, b = nodes_of(lab.topology, fault)
+def _begin_fault(verb: str, lab: Lab, words: list[str]) -> Answer:
+    fault = _fault_of_command(verb, words)
+    nodes_of(lab.topology, fault)
     before = lab.failures()
-    held = lab.cut(a, b, silent=silent)
-    how = "drops all frames, and the carrier stays up" if silent else "is cut"
-    return _change_answer(lab, f"{lab.name(a)}-{lab.name(b)} {how}", before, held.at_s)
+    active = lab.begin(fault)
+    return _change_answer(lab, _fault_sentence(lab, active), before, active.at_s)
 
 
-def _stop(lab: Lab, words: list[str]) -> Answer:
-    (name,) = _fault_of_command("stop", words).what
-    switch = lab.topology.switch(name)
-    before = lab.failures()
-    fault = lab.stop_switch(switch)
-    return _change_answer(lab, f"s{switch} has stopped", before, fault.at_s)
-
-
-def _rack(lab: Lab, words: list[str]) -> Answer:
-    (name,) = _fault_of_command("rack", words).what
-    before = lab.failures()
-    fault = lab.stop_rack(lab.topology.switch(name))
-    switch, *servers = lab.names_in(fault)
-    said = f"{switch} has stopped, and {' '.join(servers)} are dead"
-    return _change_answer(lab, said, before, fault.at_s)
-
-
-def _kill(lab: Lab, words: list[str]) -> Answer:
-    (name,) = _fault_of_command("kill", words).what
-    server = lab.server(name)
-    before, at_s = lab.failures(), time.monotonic()
-    lab.kill(server)
-    return _change_answer(lab, f"{lab.name(server)} is dead, with all its programs", before, at_s)
+def _fault_sentence(lab: Lab, fault: ActiveFault) -> str:
+    """Return a sentence about the effect of a fault that has begun."""
+    names, kind = lab.names_in(fault), fault.definition
+    cable = "-".join(names[:2])
+    if kind.target == SERVER:
+        return f"{names[0]} is dead, with all its programs"
+    if kind.target == SWITCH:
+        return f"{names[0]} has stopped"
+    if kind.target == RACK:
+        return f"{names[0]} has stopped, and {' '.join(names[1:])} are dead"
+    sentences = {
+        CARRIER_LOST: f"{cable} is cut",
+        LOST: f"{cable} drops all frames, and the carrier stays up",
+        LOST_ONE_WAY: f"{cable} drops all frames from {names[0]}, and the carrier stays up",
+        CORRUPTED: f"{cable} has {fault.amount:g} bit errors per bit: damaged frames are discarded",
+        DUPLICATED: f"{cable} delivers {fault.amount:g} % of frames twice",
+    }
+    return sentences[kind.effect]
 
 
 def _revive(lab: Lab, words: list[str]) -> Answer:
@@ -102,7 +107,7 @@ def _heal(lab: Lab, words: list[str]) -> Answer:
     chosen = lab.faults.active if words == ["all"] else _faults_of(lab, words)
     before, at_s = lab.failures(), time.monotonic()
     for fault in chosen:
-        lab.heal(fault)
+        lab.end(fault)
     repaired = ", ".join("-".join(lab.names_in(fault)[: 1 + fault.of_cable]) for fault in chosen)
     dead = ", ".join(map(lab.name, sorted(lab.dead)))
     said = f"{repaired} repaired" if chosen else "nothing was cut or stopped"
@@ -310,9 +315,11 @@ VERBS = {
         _status,
         (*HOW, MORE),
     ),
-    "cut": Verb("cut A-B [silent]", "cut a cable; silent: ports keep their carrier", _cut, DONE),
-    "stop": Verb("stop SWITCH", "power off a switch", _stop, DONE),
-    "rack": Verb("rack SWITCH", "power off a switch and all servers attached to it", _rack, DONE),
+    **{
+        verb: Verb(fault_form(verb), about, partial(_begin_fault, verb), DONE)
+        for verb, about in fault_verbs().items()
+        if verb != "kill"
+    },
     "heal": Verb("heal A-B | SWITCH | all", "repair a cable, a switch, or everything", _heal, DONE),
     "cable": Verb(
         "cable A-B [rate_mbit=R] [delay=D] [loss=PERCENT]",
@@ -320,7 +327,7 @@ VERBS = {
         _cable,
         ("cable", *CableShape._fields),
     ),
-    "kill": Verb("kill A", "kill a server with its forwarder and all its programs", _kill, DONE),
+    "kill": Verb(fault_form("kill"), fault_verbs()["kill"], partial(_begin_fault, "kill"), DONE),
     "revive": Verb("revive A", "start a dead server again", _revive, DONE),
     "grow": Verb(
         "grow [SERVERS | all]",

@@ -1,17 +1,16 @@
 """Faults of cables, switches and racks in a running network, and their repair.
 
-Every fault is made in the fabric, outside the servers' control:
+Every fault is made in the fabric, outside the servers' control; `hosts.base.fault_kinds` has the
+table of kinds. Effects on cables:
 
-cut
+carrier lost
     The fabric's ends of a cable go down. A server at the cable loses its carrier within a
-    millisecond and keeps its routes, as with a pulled plug.
-silent cut
-    Both directions of a cable drop all frames, and no carrier changes: only heartbeats detect it.
-stopped switch
-    All cables of the switch are cut, as after a power failure.
-stopped rack
-    All cables of a switch and of the servers attached to it are cut. Programs on the servers
-    continue to run, unless they are killed as well.
+    millisecond and keeps its routes, as with a pulled plug. A stopped switch has this effect on all
+    its cables, a stopped rack also on the cables of the servers attached to its switch; programs
+    on the servers continue to run, unless they are killed as well.
+frames lost, corrupted or duplicated
+    Programs at the cable drop or duplicate frames, and no carrier changes: only heartbeats detect
+    it, or nothing does.
 
 Faults may overlap. A cable works again when the last fault that affects it is repaired.
 """
@@ -19,38 +18,69 @@ Faults may overlap. A cable works again when the last fault that affects it is r
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 from experiments.linux import cable_programs
 from experiments.linux.link_requests import change
 from experiments.linux.namespaces import fabric
+from hosts.base.fault_kinds import (
+    CABLE,
+    CARRIER_LOST,
+    CORRUPTED,
+    DUPLICATED,
+    LOST,
+    LOST_ONE_WAY,
+    RACK,
+    FaultKind,
+    fault_kind,
+)
 from topos.base.errors import require
 
 
 @dataclass(frozen=True)
 class ActiveFault:
-    """A fault of a cable, switch or rack that is in effect in a lab.
+    """A fault that is in effect in a lab.
 
     Attributes
     ----------
     kind
-        ``cut``, ``silent cut``, ``switch`` or ``rack``.
+        Name of the kind of fault, as in `hosts.base.fault_kinds`.
     what
-        Nodes that the fault affects: the ends of a cable, or a switch.
+        Nodes that the fault affects: the ends of a cable, a switch, or a server.
     at_s
         Start time by CLOCK_MONOTONIC, taken immediately before the request to the kernel.
+    amount
+        Number that some kinds need, such as a bit error rate.
     """
 
     kind: str
     what: tuple[str, ...]
     at_s: float
+    amount: float = 0.0
+
+    @property
+    def definition(self) -> FaultKind:
+        """Kind of the fault, from the table of kinds."""
+        return fault_kind(self.kind)
 
     @property
     def of_cable(self) -> bool:
         """True if the fault affects a single cable."""
-        return self.kind in ("cut", "silent cut")
+        return self.definition.target == CABLE
+
+
+class FrameEffect(NamedTuple):
+    """Effect of a fault on the frames of a cable: LOST, CORRUPTED or DUPLICATED, with an amount."""
+
+    effect: str
+    amount: float = 0.0
+
+
+# Effects on frames, by cable end.
+FrameEffects: TypeAlias = dict[Any, frozenset[FrameEffect]]
 
 
 class Faults:
@@ -59,85 +89,96 @@ class Faults:
     def __init__(self, net: Any) -> None:
         self.net = net
         self._cables: dict[ActiveFault, list[Any]] = {}
+        self._programs = FramePrograms()
 
     @property
     def active(self) -> list[ActiveFault]:
         """Faults now in effect in the network, oldest first."""
         return list(self._cables)
 
-    def cut(self, a: str, b: str) -> ActiveFault:
-        """Cut the cable between two nodes: both ends lose their carrier."""
-        return self._inject_fault("cut", (a, b), self._cables_between(a, b))
-
-    def cut_silently(self, a: str, b: str) -> ActiveFault:
-        """Cut the cable between two nodes silently: all frames are lost, the carrier stays up."""
-        return self._inject_fault("silent cut", (a, b), self._cables_between(a, b))
-
-    def stop_switch(self, switch: str) -> ActiveFault:
-        """Power off a switch."""
-        self._check_switch(switch)
-        return self._inject_fault("switch", (switch,), self._cables_at({switch}))
-
-    def stop_rack(self, switch: str) -> ActiveFault:
-        """Power off a switch and all servers attached to it."""
-        self._check_switch(switch)
-        servers = {node.name for link in self._cables_at({switch}) for node in _nodes(link)}
-        rack = {switch} | (servers & {host.name for host in self.net.hosts})
-        return self._inject_fault("rack", (switch, *sorted(rack - {switch})), self._cables_at(rack))
+    def begin(self, kind: str, *names: str, amount: float = 0.0) -> ActiveFault:
+        """Inject a fault of a cable, switch or rack, named by the cable's ends or the switch."""
+        target = fault_kind(kind).target
+        if target == CABLE:
+            cables, what = self._cables_between(*names), names
+        else:
+            (switch,) = names
+            self._check_switch(switch)
+            cables, what = self._cables_at({switch}), names
+            if target == RACK:
+                servers = {node.name for link in cables for node in _nodes(link)}
+                servers &= {host.name for host in self.net.hosts}
+                cables, what = self._cables_at({switch} | servers), (switch, *sorted(servers))
+        self._check_support(fault_kind(kind))
+        before = self._ends_without_carrier(), self._frame_effects()
+        at_s = self._effective_time_s()
+        fault = ActiveFault(kind, what, at_s, amount)
+        self._cables[fault] = cables
+        self._change_from(*before)
+        return fault
 
     def undo(self, fault: ActiveFault) -> float:
         """Repair a cable, switch or rack; return the time of the repair, by CLOCK_MONOTONIC."""
         require(
             fault in self._cables, f"the {fault.kind} of {' '.join(fault.what)} is already repaired"
         )
-        silent = fault.kind == "silent cut"
-        before = self._affected_ends(silent)
+        before = self._ends_without_carrier(), self._frame_effects()
         del self._cables[fault]
-        released = before - self._affected_ends(silent)
         at_s = self._effective_time_s()
-        if silent:
-            self._stop_dropping(released)
-        else:
-            self._set_carrier(released, up=True)
+        self._change_from(*before)
         return at_s
 
     # -- implementation ------------------------------------------------------------------------
 
-    def _inject_fault(self, kind: str, what: tuple[str, ...], cables: list[Any]) -> ActiveFault:
-        silent = kind == "silent cut"
-        before = self._affected_ends(silent)
-        at_s = self._effective_time_s()
-        fault = ActiveFault(kind, what, at_s)
-        self._cables[fault] = cables
-        broken = self._affected_ends(silent) - before
-        if silent:
-            self._drop_frames(broken)
-        else:
-            self._set_carrier(broken, up=False)
-        return fault
+    def _check_support(self, kind: FaultKind) -> None:
+        """Raise PillarboxError if this network cannot have faults of a kind."""
 
     def _effective_time_s(self) -> float:
         """Return the time at which a fault or repair requested now takes effect, in seconds."""
         return time.monotonic()
 
-    def _affected_ends(self, silent: bool) -> set[Any]:
-        """Return the cable ends affected by the active faults: silent cuts only, or all others."""
+    def _change_from(self, down: set[Any], effects: FrameEffects) -> None:
+        """Change the carrier of cables, and the programs at them, since an earlier state."""
+        now_down, now_effects = self._ends_without_carrier(), self._frame_effects()
+        if now_down - down:
+            self._set_carrier(now_down - down, up=False)
+        if down - now_down:
+            self._set_carrier(down - now_down, up=True)
+        ends = effects.keys() | now_effects.keys()
+        wanted = {end: now_effects.get(end, frozenset()) for end in ends}
+        changed = {end: new for end, new in wanted.items() if new != effects.get(end, frozenset())}
+        if changed:
+            self._set_frame_effects(changed)
+
+    def _ends_without_carrier(self) -> set[Any]:
+        """Return the cable ends that the active faults set down."""
         return {
-            held
+            end
             for fault, cables in self._cables.items()
-            if (fault.kind == "silent cut") == silent
+            if fault.definition.effect == CARRIER_LOST
             for cable in cables
-            for held in (cable.taps if silent else cable.cuts)
+            for end in cable.cuts
         }
 
-    def _set_carrier(self, held: set[Any], *, up: bool) -> None:
-        set_interfaces(held, up=up)
+    def _frame_effects(self) -> FrameEffects:
+        """Return the effects of the active faults on frames, by cable end."""
+        found: defaultdict[Any, set[FrameEffect]] = defaultdict(set)
+        for fault, cables in self._cables.items():
+            effect = fault.definition.effect
+            if effect == CARRIER_LOST:
+                continue
+            one_way = effect == LOST_ONE_WAY
+            for cable in cables:
+                taps = [_tap_from(cable, fault.what[0])] if one_way else cable.taps
+                for tap in taps:
+                    found[tap].add(FrameEffect(LOST if one_way else effect, fault.amount))
+        return {end: frozenset(effects) for end, effects in found.items()}
 
-    def _drop_frames(self, held: set[Any]) -> None:
-        drop_all_frames(held)
+    def _set_carrier(self, ends: set[Any], *, up: bool) -> None:
+        set_interfaces(ends, up=up)
 
-    def _stop_dropping(self, held: set[Any]) -> None:
-        stop_dropping_frames(held)
+    def _set_frame_effects(self, effects: FrameEffects) -> None:
+        self._programs.set_effects(effects)
 
     def _cables_between(self, a: str, b: str) -> list[Any]:
         for name in (a, b):
@@ -165,18 +206,51 @@ def _nodes(link: Any) -> tuple[Any, Any]:
     return link.intf1.node, link.intf2.node
 
 
+def _tap_from(cable: Any, name: str) -> Any:
+    """Return the tap of a cable that the frames sent by a node pass."""
+    return cable.taps[0 if cable.intf1.node.name == name else 1]
+
+
 def set_interfaces(interfaces: Iterable[int], *, up: bool) -> None:
     """Set cable ends in the switches' namespace up or down, and so the carrier of the cables."""
     deed = "repair a cable" if up else "cut a cable"
     fabric().send(*(change(index, up=up, deed=deed) for index in sorted(interfaces)))
 
 
-def drop_all_frames(taps: Iterable[cable_programs.CableTap]) -> None:
-    """Attach BPF programs that drop all frames of cables (a silent cut)."""
-    fabric().places.run(cable_programs.drop(), taps, cable_programs.CUT, "cut a cable silently")
+class FramePrograms:
+    """BPF programs at cables for faults that lose, corrupt or duplicate frames."""
+
+    def __init__(self) -> None:
+        # Programs at each tap, by priority.
+        self._attached: dict[cable_programs.CableTap, dict[int, bytes]] = {}
+
+    def set_effects(self, effects: Mapping[cable_programs.CableTap, Iterable[FrameEffect]]) -> None:
+        """Set the effects at the given taps; without effects, the taps pass all frames."""
+        taps: defaultdict[tuple[int, bytes], list[cable_programs.CableTap]] = defaultdict(list)
+        for tap in sorted(effects):
+            before, after = self._attached.get(tap, {}), _programs_of(tap, effects[tap])
+            for priority, program in after.items():
+                if before.get(priority) != program:
+                    taps[priority, program].append(tap)
+            for priority in before.keys() - after.keys():
+                fabric().places.take(tap, priority, "repair a cable")
+            self._attached[tap] = after
+        for (priority, program), several in taps.items():
+            fabric().places.run(program, several, priority, "change the frames of a cable")
 
 
-def stop_dropping_frames(taps: Iterable[cable_programs.CableTap]) -> None:
-    """Detach the BPF programs that drop all frames of cables, after a silent cut."""
-    for tap in sorted(taps):
-        fabric().places.take(tap, cable_programs.CUT, "repair a cable")
+def _programs_of(tap: cable_programs.CableTap, effects: Iterable[FrameEffect]) -> dict[int, bytes]:
+    """Return the BPF programs for effects at a tap, by priority; of one effect the largest."""
+    amounts: dict[str, float] = {}
+    for effect, amount in effects:
+        amounts[effect] = max(amount, amounts.get(effect, 0.0))
+    found = {}
+    if LOST in amounts:
+        found[cable_programs.CUT] = cable_programs.drop()
+    if CORRUPTED in amounts:
+        program = cable_programs.drop_with_bit_errors(amounts[CORRUPTED])
+        found[cable_programs.CORRUPT] = program
+    if DUPLICATED in amounts:
+        program = cable_programs.duplicate_randomly(amounts[DUPLICATED] / 100, tap.hook)
+        found[cable_programs.DUPLICATE] = program
+    return found

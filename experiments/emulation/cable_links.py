@@ -106,6 +106,11 @@ class LabLink(Link):
         """Interfaces at which BPF programs can drop the cable's frames, one for each direction."""
         return tuple(self._taps)
 
+    @property
+    def own_taps(self) -> tuple[cable_programs.CableTap, ...]:
+        """Taps of the directions for which this machine runs programs: both, in one machine."""
+        return self.taps
+
     def index_of(self, node: Any, name: str) -> int:
         """Return the kernel's interface index of the cable's end on one of its two nodes."""
         return self._indexes[node, name]

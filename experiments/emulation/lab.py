@@ -38,6 +38,8 @@ from experiments.emulation.setting_checks import check_settings
 from experiments.linux import shaping
 from experiments.linux.queueing import Queue
 from hosts.base.failures import Failures, failure_texts
+from hosts.base.fault_kinds import CARRIER_LOST, RACK, SERVER, fault_kind
+from hosts.base.faults import Fault
 from hosts.base.load import router_for
 from hosts.live.settings import LabSettings
 from topos.base.errors import require
@@ -204,47 +206,61 @@ class Lab:
 
     # -- cables, switches, racks -----------------------------------------------------------------
 
-    def cut(self, a: int, b: int, *, silent: bool = False) -> ActiveFault:
-        """Cut the cable between two nodes; a silent cut leaves the carrier up."""
-        names = self.topology.node_name(a), self.topology.node_name(b)
-        begin = self.faults.cut_silently if silent else self.faults.cut
+    def begin(self, fault: Fault) -> ActiveFault:
+        """Inject a fault now; servers of a stopped rack die."""
+        nodes = [self.node(name) for name in fault.what]
+        if fault_kind(fault.kind).target == SERVER:
+            at_s = time.monotonic()
+            self.kill(nodes[0])
+            return ActiveFault(fault.kind, (self.topology.node_name(nodes[0]),), at_s)
+        names = [self.topology.node_name(node) for node in nodes]
         with self._lock:
-            return self._log_fault(begin(*names))
+            active = self.faults.begin(fault.kind, *names, amount=fault.amount)
+            self._log_fault(active)
+            if active.definition.target == RACK:
+                for server in map(self.node, active.what[1:]):
+                    if server not in self.dead:
+                        self.kill(server)
+        return active
 
-    def stop_switch(self, switch: int) -> ActiveFault:
-        """Power off a switch."""
-        with self._lock:
-            return self._log_fault(self.faults.stop_switch(f"s{switch}"))
-
-    def stop_rack(self, switch: int) -> ActiveFault:
-        """Power off a switch and all servers attached to it, which die."""
-        with self._lock:
-            fault = self._log_fault(self.faults.stop_rack(f"s{switch}"))
-            for name in fault.what:
-                if name[0] == "h" and int(name[1:]) not in self.dead:
-                    self.kill(int(name[1:]))
-            return fault
-
-    def heal(self, fault: ActiveFault) -> None:
-        """Repair a fault; the servers of a rack are restarted."""
+    def end(self, fault: ActiveFault) -> None:
+        """Repair a fault; a dead server, or the servers of a rack, are restarted."""
+        if fault.definition.target == SERVER:
+            self.revive(self.node(fault.what[0]))
+            return
         with self._lock:
             at_s = self.faults.undo(fault)
             self.log("healed", at_s, fault=fault.kind, what=self.names_in(fault))
             self._inform_switches()
-            for name in fault.what if fault.kind == "rack" else ():
-                if name[0] == "h" and int(name[1:]) in self.dead:
-                    self.revive(int(name[1:]))
+            if fault.definition.target == RACK:
+                for server in map(self.node, fault.what[1:]):
+                    if server in self.dead:
+                        self.revive(server)
+
+    def cut(self, a: int, b: int, *, silent: bool = False) -> ActiveFault:
+        """Cut the cable between two nodes; a silent cut leaves the carrier up."""
+        return self.begin(Fault("silent cut" if silent else "cut", (self.name(a), self.name(b))))
+
+    def stop_switch(self, switch: int) -> ActiveFault:
+        """Power off a switch."""
+        return self.begin(Fault("switch", (f"s{switch}",)))
+
+    def stop_rack(self, switch: int) -> ActiveFault:
+        """Power off a switch and all servers attached to it, which die."""
+        return self.begin(Fault("rack", (f"s{switch}",)))
 
     def _log_fault(self, fault: ActiveFault) -> ActiveFault:
-        self.log(fault.kind, fault.at_s, what=self.names_in(fault))
+        amount = {"amount": fault.amount} if fault.amount else {}
+        self.log(fault.kind, fault.at_s, what=self.names_in(fault), **amount)
         self._inform_switches()
         return fault
 
     def _inform_switches(self) -> None:
-        """Report faults of the network, except silent cuts, to switches that route."""
+        """Report faults that change a carrier to switches that route."""
         if self.switches:
-            loud = [fault for fault in self.faults.active if fault.kind != "silent cut"]
-            self.switches.set_failures(self._failures(loud, set()))
+            faults = self.faults.active
+            seen = [fault for fault in faults if fault.definition.effect == CARRIER_LOST]
+            self.switches.set_failures(self._failures(seen, set()))
 
     def names_in(self, fault: ActiveFault) -> list[str]:
         """Return the nodes affected by a fault, as server addresses and switch names."""
@@ -258,10 +274,10 @@ class Lab:
         nodes, links = set(dead), set[frozenset[int]]()
         for fault in faults:
             what = [self.node(name) for name in fault.what]
-            if fault.of_cable:
-                links.add(frozenset(what))
-            else:
+            if not fault.of_cable:
                 nodes.update(what)
+            elif fault.definition.breaks:
+                links.add(frozenset(what))
         return Failures(frozenset(nodes), frozenset(links))
 
     # -- names -----------------------------------------------------------------------------------

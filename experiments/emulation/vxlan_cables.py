@@ -70,6 +70,11 @@ class CableHalf(LabLink):
             "this kernel has no netem, so cables between machines can have no delay: leave it out",
         )
 
+    @property
+    def own_taps(self) -> tuple[cable_programs.CableTap, ...]:
+        """Tap of the frames that leave this machine; the other machine has the other direction."""
+        return self.taps[:1]
+
     def _create_ports(self, ports: list[End], nodes: Any) -> None:
         home, (port, side) = fabric(), ports
         of_host = port.namespace != home.descriptor

@@ -1,6 +1,7 @@
 """Small BPF programs of cables, assembled here, and netlink requests that attach them.
 
-The programs drop all packets (a silent cut), drop a fraction of them (loss), pass packets to
+The programs drop all packets (a silent cut), drop a fraction of them (loss, bit errors), send some
+twice (duplicates), pass packets to
 another interface's far end (a patch panel), detach packets from the socket that sent them (see
 `detach_from_socket`), send them past a bridge (`straight_on`), and recognize control messages for
 the queue (`control_message_filter`). Each is a few instructions long, so no compiler is needed. The
@@ -30,7 +31,8 @@ ACT_UNSPEC, ACT_SHOT, ACT_STOLEN = -1, 2, 4  # verdicts: next program; drop; dro
 GET_PRANDOM_U32, CLONE_REDIRECT, REDIRECT, REDIRECT_PEER = 7, 13, 23, 155  # BPF helper functions
 TO_INGRESS = 1
 # Offsets of fields in a packet's BPF context (struct __sk_buff).
-PROTOCOL, PRIORITY, IFINDEX, SOCKET = 16, 32, 40, 168
+LENGTH, MARK, PROTOCOL, PRIORITY, IFINDEX, SEGMENTS, SOCKET = 0, 8, 16, 32, 40, 164, 168
+DUPLICATE_MARK = 0x70647570  # mark of a duplicate, which is not duplicated again
 # Offsets of protocol numbers in an Ethernet frame.
 ETHERTYPE_AT, DCN_PROTOCOL_AT, IP_PROTOCOL_AT, INNER_PROTOCOL_AT = 12, 14 + 1, 14 + 9, 14 + 20 + 9
 
@@ -38,7 +40,7 @@ ETHERTYPE_AT, DCN_PROTOCOL_AT, IP_PROTOCOL_AT, INNER_PROTOCOL_AT = 12, 14 + 1, 1
 NAMED_PEER = 0x0670
 
 # Order in which the lab's BPF programs run at an interface, all before a forwarder's.
-OWN, CUT, LOSS, PATCH, STRAIGHT_ON = 1, 2, 3, 4, 5
+OWN, CUT, CORRUPT, LOSS, DUPLICATE, PATCH, STRAIGHT_ON = range(1, 8)
 # priority of tunnel filters at a machine's cards, where other software has programs too
 GUARD = 14789
 CONTROL, MARKING = 1, 2  # priorities of tc filters that select a packet's queue
@@ -56,16 +58,61 @@ def _verdict_instructions(verdict: int) -> bytes:
 
 def drop_randomly(probability: float) -> bytes:
     """Return the BPF program that drops a packet with a probability."""
+    return _unless_drawn(probability) + _verdict_instructions(ACT_SHOT)
+
+
+def _unless_drawn(probability: float) -> bytes:
+    """Return the start of a BPF program that lets a packet pass unless a random draw selects it."""
     threshold = min(int(probability * 2**32), 2**32 - 1)
     low = struct.unpack("=i", struct.pack("=I", threshold))[0]
+    passes = _verdict_instructions(ACT_UNSPEC)
     return (
         ebpf.call_helper(GET_PRANDOM_U32)
         + ebpf.copy(R0, R0, bits=32)  # clears the upper 32 bits of the random number
         + ebpf.set_register(R1, low, bits=32)
-        + ebpf.skip_if_register(ebpf.BELOW, R0, R1, ebpf.length(_verdict_instructions(ACT_UNSPEC)))
-        + _verdict_instructions(ACT_UNSPEC)
-        + _verdict_instructions(ACT_SHOT)
+        + ebpf.skip_if_register(ebpf.BELOW, R0, R1, ebpf.length(passes))
+        + passes
     )
+
+
+def drop_with_bit_errors(rate: float) -> bytes:
+    """Return the BPF program that drops packets in which bits have flipped, given the error rate.
+
+    A port discards a frame with a wrong check sum. A frame of L bits has an error with the
+    probability 1 - (1 - rate)^L, here x - x^2 / 2 with x = rate L, as a fraction of 2^32. Of a
+    super-packet, L is the length of one segment: all its segments are lost together, and the mean
+    loss is that of single frames.
+    """
+    per_byte = max(1, round(8 * rate * 2**32))
+    count = ebpf.load(ebpf.WORD, R8, R1, SEGMENTS)
+    count += ebpf.skip_if(ebpf.DIFFERENT, R8, 0, 1) + ebpf.set_register(R8, 1)
+    likely = ebpf.load(ebpf.WORD, R7, R1, LENGTH)
+    likely += ebpf.calculate(ebpf.MULTIPLY, R7, per_byte) + ebpf.calculate_with(ebpf.DIVIDE, R7, R8)
+    likely += ebpf.set_register(R9, -1, bits=32)  # 2^32 - 1: the largest value of x
+    likely += ebpf.skip_if_register(ebpf.AT_MOST, R7, R9, 1) + ebpf.copy(R7, R9)
+    likely += ebpf.copy(R9, R7) + ebpf.calculate_with(ebpf.MULTIPLY, R9, R7)
+    likely += ebpf.calculate(ebpf.SHIFT_RIGHT, R9, 33) + ebpf.calculate_with(ebpf.SUBTRACT, R7, R9)
+    passes = _verdict_instructions(ACT_UNSPEC)
+    drawn = ebpf.call_helper(GET_PRANDOM_U32) + ebpf.copy(R0, R0, bits=32)
+    drawn += ebpf.skip_if_register(ebpf.BELOW, R0, R7, ebpf.length(passes)) + passes
+    return count + likely + drawn + _verdict_instructions(ACT_SHOT)
+
+
+def duplicate_randomly(probability: float, hook: int) -> bytes:
+    """Return the BPF program that sends a packet a second time with a probability.
+
+    The duplicate passes all programs of the interface and direction again; its mark prevents
+    further duplicates.
+    """
+    unmark = ebpf.set_register(R1, 0) + ebpf.store(ebpf.WORD, R6, MARK, R1)
+    passes = unmark + _verdict_instructions(ACT_UNSPEC)
+    start = ebpf.copy(R6, R1) + ebpf.load(ebpf.WORD, R2, R1, MARK)
+    start += ebpf.skip_if(ebpf.DIFFERENT, R2, DUPLICATE_MARK, ebpf.length(passes)) + passes
+    send = ebpf.set_register(R1, DUPLICATE_MARK) + ebpf.store(ebpf.WORD, R6, MARK, R1)
+    send += ebpf.copy(R1, R6) + ebpf.load(ebpf.WORD, R2, R6, IFINDEX)
+    send += ebpf.set_register(R3, TO_INGRESS if hook == nl.CLSACT_INGRESS else 0)
+    send += ebpf.call_helper(CLONE_REDIRECT)
+    return start + _unless_drawn(probability) + send + passes
 
 
 def detach_from_socket(*, by_filter: bool) -> bytes:

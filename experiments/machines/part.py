@@ -99,6 +99,7 @@ class LabPart(Lab):
         places, how = (self.topology, self._machine_of, self._underlay), self._cables()
         self._part = PartNet(*places, crossing=self._crossing, **how)
         self.cables = self._part.cables()
+        self._frame_programs = active_faults.FramePrograms()
         return self._part
 
     def here(self) -> list[int]:
@@ -136,8 +137,8 @@ class LabPart(Lab):
             "switch": at_requested_time(
                 lambda asked: self._switch(asked["cables"], up=asked["up"])
             ),
-            "silence": at_requested_time(
-                lambda asked: self._cut_silently(asked["cables"], silent=asked["silent"])
+            "frames": at_requested_time(
+                lambda asked: self._change_frames(asked["cables"], asked["effects"])
             ),
             "shape": at_requested_time(lambda asked: self._shape(asked["cables"], asked["shape"])),
             "kill": at_requested_time(lambda asked: self.kill(asked["server"])),
@@ -234,9 +235,11 @@ class LabPart(Lab):
             [index for each in cables for index in self.cables[each].cuts], up=up
         )
 
-    def _cut_silently(self, cables: Sequence[int], *, silent: bool) -> None:
-        change = active_faults.drop_all_frames if silent else active_faults.stop_dropping_frames
-        change([tap for each in cables for tap in self.cables[each].taps])
+    def _change_frames(self, cables: Sequence[int], effects: Sequence[Sequence[Any]]) -> None:
+        """Set the effects of faults on the frames of this machine's halves of cables."""
+        wanted = [active_faults.FrameEffect(*effect) for effect in effects]
+        taps = (tap for each in cables for tap in self.cables[each].own_taps)
+        self._frame_programs.set_effects(dict.fromkeys(taps, wanted))
 
 
 def at_requested_time(

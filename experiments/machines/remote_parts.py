@@ -12,6 +12,7 @@ import os
 import subprocess
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
@@ -19,7 +20,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from experiments.control.client import entrance
-from experiments.emulation.active_faults import Faults
+from experiments.emulation.active_faults import Faults, FrameEffect, FrameEffects
 from experiments.emulation.cable_shapes import CableShape
 from experiments.emulation.packet_tracing import NOWHERE, PacketTracer
 from experiments.emulation.routers import Switches
@@ -29,6 +30,7 @@ from experiments.machines.dask_cluster import Cluster
 from experiments.machines.half_cables import AHEAD_S, HalfCable, RemoteCableShapes
 from experiments.machines.trial_support import Machines
 from hosts.base.failures import Failures
+from hosts.base.fault_kinds import LOST_ONE_WAY, FaultKind
 from hosts.linux.calls import inside
 from topos.base.errors import PillarboxError, require
 from topos.base.topology import Topology
@@ -168,7 +170,7 @@ class DistributedCable(NamedTuple):
 
     @property
     def taps(self) -> frozenset[HalfCable]:
-        """Halves of the cable, on one or two machines, that drop frames in a silent cut."""
+        """Halves of the cable, on one or two machines, with programs that change its frames."""
         return self.halves
 
 
@@ -371,9 +373,9 @@ class DistributedFaults(Faults):
     def lose(self, machine: int) -> None:
         """Set down all cables to a lost machine, on the machines at their other ends."""
         self._effective_time_s()
-        before = self._affected_ends(silent=False)
+        before = self._ends_without_carrier()
         self._lost.add(machine)
-        without_carrier = self._affected_ends(silent=False) - before
+        without_carrier = self._ends_without_carrier() - before
         for other in {half.machine for half in without_carrier}:
             # the machine at the cable's other end is being lost as well
             with suppress(PillarboxError):
@@ -384,34 +386,39 @@ class DistributedFaults(Faults):
     def regain(self, machine: int) -> None:
         """Set up all cables to the replacement of a lost machine, except cables that are cut."""
         self._effective_time_s()
-        before = self._affected_ends(silent=False)
+        before = self._ends_without_carrier()
         self._lost.discard(machine)
-        held = self._affected_ends(silent=False)
+        held = self._ends_without_carrier()
         self._set_carrier({half for half in held if half.machine == machine}, up=False)
-        self._drop_frames(
-            {half for half in self._affected_ends(silent=True) if half.machine == machine}
-        )
+        effects = self._frame_effects().items()
+        self._set_frame_effects({half: one for half, one in effects if half.machine == machine})
         self._set_carrier(before - held, up=True)
 
-    def _affected_ends(self, silent: bool) -> set[Any]:
-        held = super()._affected_ends(silent)
-        if not silent and self._lost:
-            held |= {
-                half
-                for link in self.net.links
-                if any(half.machine in self._lost for half in link.halves)
-                for half in link.halves
-            }
-        return held
+    def _ends_without_carrier(self) -> set[Any]:
+        """Return the half-cables that are set down, by faults or since a machine was lost."""
+        lost = {
+            half
+            for link in (self.net.links if self._lost else ())
+            if any(half.machine in self._lost for half in link.halves)
+            for half in link.halves
+        }
+        return super()._ends_without_carrier() | lost
 
-    def _set_carrier(self, held: set[Any], *, up: bool) -> None:
-        self._ask(held, {"ask": "switch", "up": up})
+    def _check_support(self, kind: FaultKind) -> None:
+        require(
+            kind.effect != LOST_ONE_WAY,
+            f"labs over several machines have no faults in one direction: write {kind.verb} A-B",
+        )
 
-    def _drop_frames(self, held: set[Any]) -> None:
-        self._ask(held, {"ask": "silence", "silent": True})
+    def _set_carrier(self, ends: set[Any], *, up: bool) -> None:
+        self._ask(ends, {"ask": "switch", "up": up})
 
-    def _stop_dropping(self, held: set[Any]) -> None:
-        self._ask(held, {"ask": "silence", "silent": False})
+    def _set_frame_effects(self, effects: FrameEffects) -> None:
+        halves: defaultdict[frozenset[FrameEffect], set[HalfCable]] = defaultdict(set)
+        for half, several in effects.items():
+            halves[several].add(half)
+        for several, ends in halves.items():
+            self._ask(ends, {"ask": "frames", "effects": sorted(several)})
 
     def _ask(self, held: set[HalfCable], request: Mapping[str, Any]) -> None:
         cables: dict[int, list[int]] = {}

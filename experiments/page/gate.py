@@ -20,12 +20,11 @@ from typing import Any
 from experiments.control.client import LabEntrance
 from experiments.page import shells
 from experiments.traffic.patterns import PATTERNS
+from hosts.base import fault_kinds
 from topos.base.errors import PillarboxError, require
 
 LOOKS = frozenset(["sample", "state", "log", "status", "path", "why"])
-DEEDS = frozenset(
-    ["cut", "heal", "kill", "revive", "stop", "rack", "cable", "ping", "run", "finish"]
-)
+DEEDS = frozenset([*fault_kinds.VERBS, "heal", "revive", "cable", "ping", "run", "finish"])
 KEYS = frozenset(["ask", "words", "server", "log_from", "traffic_from"])
 # Workload settings that a web page may set. Arrivals and sizes are excluded: they may be names
 # of files, which root would read.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from experiments.reporting.drawing.network_figure import SERVER_RADIUS, SWITCH_HEIGHT, Picture
+from hosts.base.fault_kinds import CARRIER_LOST, FAULT_KINDS, SERVER
 from topos.base.layout import DrawingDisc
 from topos.base.topology import Topology
 
@@ -73,3 +74,25 @@ def _frame_shape(drawn: Picture, frame: Any) -> dict[str, Any]:
     left, low, right, high = drawn.layout.sides(frame)
     sides = {"width": round(right - left, 3), "height": round(high - low, 3)}
     return {"name": frame.name, "left": round(left, 3), "top": round(-high, 3), **sides}
+
+
+def page_fault_kinds() -> dict[str, dict[str, Any]]:
+    """Return the kinds of faults for the page: button, command, and drawing of each, by name.
+
+    ``event`` is the name of the event at which a fault begins. ``breaks`` is false for faults that
+    let some packets through; ``amount`` is the number that the page offers, null without one.
+    """
+    return {
+        kind.name: {
+            "event": "kill" if kind.target == SERVER else kind.name,
+            "target": kind.target,
+            "breaks": kind.breaks,
+            "carrier": kind.effect == CARRIER_LOST,
+            "verb": kind.verb,
+            "option": kind.option,
+            "amount": kind.amount.usual if kind.amount else None,
+            "unit": kind.amount.unit if kind.amount else "",
+            "about": kind.about,
+        }
+        for kind in FAULT_KINDS
+    }

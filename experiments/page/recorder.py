@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from experiments.page.link import LabConnection
-from experiments.page.picture import picture_of
+from experiments.page.picture import page_fault_kinds, picture_of
 from experiments.page.recording import Recording
 from experiments.page.traffic import WorkloadTraffic
 from experiments.trials.runs.trial_faults import KILL, REVIVE, hops_interrupted_by
 from hosts.base.failures import NONE, Failures
+from hosts.base.fault_kinds import CABLE, fault_kind
 from hosts.base.path import Step
 from topos.base.errors import PillarboxError
 from topos.base.spec import parse
@@ -72,6 +73,7 @@ class Recorder:
                 "rate_mbit": self._about.get("rate_mbit"),
                 "queue_bytes": self._about.get("queue_bytes"),
                 "begun_s": time.time(),
+                "fault_kinds": page_fault_kinds(),
                 "picture": picture_of(self.topology),
             }
         )
@@ -198,10 +200,10 @@ class Recorder:
         links = set()
         for kind, *what in state["faults"]:
             named = [self.topology.node(name) for name in what]
-            if kind in ("cut", "silent cut"):
-                links.add(frozenset(named))
-            else:
+            if fault_kind(kind).target != CABLE:
                 nodes.update(named)
+            elif fault_kind(kind).breaks:
+                links.add(frozenset(named))
         return Failures(frozenset(nodes), frozenset(links))
 
     # -- fault detection by servers ----------------------------------------------------------------

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from experiments.files import give_to_user, write_atomically
-from experiments.page.picture import picture_of
+from experiments.page.picture import page_fault_kinds, picture_of
 from experiments.page.recording import Recording
 from experiments.page.standalone import files, standalone
 from experiments.reporting import series
 from experiments.trials.loading import experiment_of
-from experiments.trials.plans.fault_schedule import CUTS
 from experiments.trials.runs import records
-from experiments.trials.runs.trial_faults import HEALED, REVIVE, killed_by
+from experiments.trials.runs.trial_faults import FAULT_EVENTS, HEALED, KILL, REVIVE, killed_by
 from topos.base.errors import PillarboxError, require
 from topos.base.spec import parse
 from topos.base.topology import Topology
@@ -81,6 +80,7 @@ def recording_of(folder: Path, number: int | None = None) -> Recording:
             ],
             "rate_mbit": _rate_mbit(tables["links"]),
             "begun_s": 0.0,
+            "fault_kinds": page_fault_kinds(),
             "picture": picture_of(topology),
         }
     )
@@ -158,7 +158,7 @@ def _add_events(recording: Recording, topology: Topology, rows: list[dict[str, A
             over = [fault for fault in faults if fault[1:] == what]
             faults = [fault for fault in faults if fault not in over]
             dead -= {name for fault in over for name in _servers_killed_by(topology, fault)}
-        elif kind in (*CUTS, "switch", "rack"):
+        elif kind in FAULT_EVENTS - {KILL}:
             faults = [*faults, [kind, *what]]
         recording.add_state({"at_s": at_s, "faults": faults, "dead": sorted(dead)})
 

@@ -9,13 +9,12 @@ from itertools import pairwise
 from typing import Any
 
 from experiments.traffic.flows import Flow, FlowResult, Interval
-from experiments.trials.plans.fault_schedule import CUTS
 from experiments.trials.runs.recovery import BEFORE_S, HOLD_S, recovery
-from experiments.trials.runs.trial_faults import HEALED, KILL, REVIVE, killed_by
+from experiments.trials.runs.trial_faults import FAULT_EVENTS, HEALED, REVIVE, killed_by
 from topos.base.topology import Topology
 
 # Kinds of lab events that may stop flows or let them recover.
-CAUSES = {*CUTS, "switch", "rack", KILL, HEALED, REVIVE}
+CAUSES = {*FAULT_EVENTS, HEALED, REVIVE}
 LOOK_FOR_S = 10.0  # time after a fault in which stopped flows may recover, in seconds
 # Maximum ratio of goodput to ideal goodput. A sample covers some 0.25 s, and its counters are up to
 # 10 ms older or newer. Above this ratio a path has changed, and the ideal is unknown for a while.

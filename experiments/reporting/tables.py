@@ -163,11 +163,14 @@ def faults(plan: Experiment, networks: Mapping[str, Topology]) -> list[str]:
             one = read(fault.fault)
             what = " or ".join(dict.fromkeys(named(one.what, network) for network in own))
             until = f" until {units.time(one.until_s)}" if one.until_s is not None else ""
-            lines.append(f"{one.kind} {what or named(one.what)} at {units.time(one.at_s)}{until}")
+            kind = f"{one.kind}{f' {one.amount:g}' if one.amount else ''}"
+            lines.append(f"{kind} {what or named(one.what)} at {units.time(one.at_s)}{until}")
         else:
             lasting = units.time(fault.lasting_s)
             often = f"{fault.per_minute:g} per minute at random"
-            lines.append(f"{kind_of(fault.fault)}: {often}, each for {lasting}")
+            kind, amount = kind_of(fault.fault)
+            named_kind = f"{kind} {amount:g}" if amount else kind
+            lines.append(f"{named_kind}: {often}, each for {lasting}")
     return lines
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
+from hosts.base.fault_kinds import CABLE, RACK, SERVER, fault_kind
 from hosts.base.faults import Fault, read
 from hosts.base.path import Path, Step, switches_between
 from topos.base.errors import require
@@ -68,8 +69,8 @@ def _hop_switches(topology: Topology, server: int, step: Step, failures: Failure
 def parse_failures(topology: Topology, texts: Iterable[str]) -> Failures:
     """Parse failures from texts: ``kill 0.3``, ``stop s2``, ``rack s2``, ``cut 0.3-4.0``.
 
-    Raises PillarboxError for unknown nodes and cables, and for `at` and `until`: these failures
-    last from the beginning to the end.
+    Raises PillarboxError for unknown nodes and cables, for `at` and `until`, as these failures
+    last from the beginning to the end, and for faults that let some packets through.
     """
     nodes: set[int] = set()
     links = set()
@@ -79,13 +80,15 @@ def parse_failures(topology: Topology, texts: Iterable[str]) -> Failures:
             (fault.at_s, fault.until_s) == (0.0, None),
             f"failures of a path have no times (at, until): write {fault.named!r}",
         )
-        if len(fault.what) == 2:
+        kind = fault_kind(fault.kind)
+        require(kind.breaks, f"{kind.verb!r} is no failure: packets still pass the {kind.target}")
+        if kind.target == CABLE:
             links.add(_link(topology, *fault.what))
-        elif fault.kind == "server":
+        elif kind.target == SERVER:
             nodes.add(topology.server(fault.what[0]))
         else:
             switch = topology.servers + topology.switch(fault.what[0])
-            nodes |= {switch, *(rack(topology, switch) if fault.kind == "rack" else ())}
+            nodes |= {switch, *(rack(topology, switch) if kind.target == RACK else ())}
     return Failures(frozenset(nodes), frozenset(links))
 
 

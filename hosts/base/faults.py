@@ -2,13 +2,16 @@
 
 The prompt, the commands, ``--fail``, and experiments in TOML and in Python share this syntax.
 
-    cut A-B [silent]    cut the cable between two nodes; silent: ports keep their carrier
-    kill A              kill a server with all its programs
-    stop SWITCH         stop a switch
-    rack SWITCH         stop a switch and kill the servers plugged into it
+    cut A-B [silent|one-way]    cut the cable between two nodes. silent: all frames are lost, and
+                                ports keep their carrier. one-way: only frames from A to B are lost
+    corrupt A-B RATE            let bits flip: ports discard frames with a wrong check sum
+    duplicate A-B PERCENT       deliver some frames twice
+    kill A                      kill a server with all its programs
+    stop SWITCH                 stop a switch
+    rack SWITCH                 stop a switch and kill the servers plugged into it
 
 ``at`` and ``until`` are seconds after the flows of an experiment begin; without them a fault lasts
-from the beginning to the end.
+from the beginning to the end. `fault_kinds` has the table of kinds.
 """
 
 from __future__ import annotations
@@ -16,30 +19,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from topos.base.errors import PillarboxError, meant, require
+from hosts.base.fault_kinds import CABLE, FaultKind, amount_of, fault_kind, kinds_of_verb
+from topos.base.errors import PillarboxError, require
 
-SILENT = "silent"
-# Verbs in a fault's text form, each with the kind of fault in records and logs.
-KINDS = {
-    "cut": "cut",
-    f"cut {SILENT}": "silent cut",
-    "kill": "server",
-    "stop": "switch",
-    "rack": "rack",
-}
-FORMS = {"cut": "cut A-B", "kill": "kill A", "stop": "stop SWITCH", "rack": "rack SWITCH"}
 MOMENTS = ("at", "until")
 # Verbs of the former syntax of faults, such as link:0.3-4.0, with their present form.
 BEFORE = {"link": "cut", "server": "kill", "switch": "stop"}
 
 
 class Fault(NamedTuple):
-    """A planned fault of a lab: kind, names of its nodes (`what`), begin and end in seconds."""
+    """A planned fault of a lab: kind, names of its nodes, begin and end in seconds, and amount.
+
+    `what` are the nodes; `amount` is the number that some kinds need, such as a bit error rate.
+    """
 
     kind: str
     what: tuple[str, ...]
     at_s: float = 0.0
     until_s: float | None = None
+    amount: float = 0.0
 
     def __str__(self) -> str:
         """Return the fault in the text form that `read` parses.
@@ -47,10 +45,12 @@ class Fault(NamedTuple):
         >>> str(Fault("silent cut", ("0.3", "4.0"), 2.0, 4.5))
         'cut 0.3-4.0 silent at 2 until 4.5'
         """
-        verb, _, silent = verb_of(self.kind).partition(" ")
+        kind = fault_kind(self.kind)
+        amount = f"{self.amount:.12g}" if kind.amount else ""
         at = f"at {self.at_s:.12g}" if self.at_s else ""
         until = "" if self.until_s is None else f"until {self.until_s:.12g}"
-        return " ".join(filter(None, [verb, "-".join(self.what), silent, at, until]))
+        words = [kind.verb, "-".join(self.what), kind.option, amount, at, until]
+        return " ".join(filter(None, words))
 
     @property
     def named(self) -> str:
@@ -59,24 +59,38 @@ class Fault(NamedTuple):
 
 
 def verb_of(kind: str) -> str:
-    """Return the verb of a kind of fault: ``cut silent`` for ``silent cut``."""
-    return {known: verb for verb, known in KINDS.items()}[kind]
+    """Return the words of a kind of fault in the text form: ``cut silent`` for ``silent cut``."""
+    return fault_kind(kind).words
 
 
-def kind_of(verb: str) -> str:
-    """Return the kind of fault that a verb stands for, or raise PillarboxError."""
-    if verb in KINDS:
-        return KINDS[verb]
-    before = {kind: verb for verb, kind in KINDS.items()}.get(verb)
-    hint = f"did you mean {before}?" if before else meant(verb, KINDS)
-    raise PillarboxError(f"there is no fault {verb!r}: {hint}")
+def kind_of(text: str) -> tuple[str, float]:
+    """Return name and amount of a kind of fault, from words such as ``cut silent``.
+
+    >>> kind_of("cut silent")
+    ('silent cut', 0.0)
+    >>> kind_of("duplicate 2")
+    ('duplicate', 2.0)
+    """
+    verb, *rest = text.split() or [""]
+    kind, rest = _kind_and_rest(verb, rest)
+    amount, rest = amount_of(kind, rest)
+    require(not rest, f"{text!r} does not end with {' '.join(rest)!r}: write: {kind.words}")
+    return kind.name, amount
+
+
+def _kind_and_rest(verb: str, words: list[str]) -> tuple[FaultKind, list[str]]:
+    """Return the kind of fault of a verb and its option, and the words after the option."""
+    known = {kind.option: kind for kind in kinds_of_verb(verb)}
+    if words and words[0] in known:
+        return known[words[0]], words[1:]
+    return known[""], words
 
 
 def read(text: str | Sequence[str]) -> Fault:
     """Return the planned fault parsed from a text such as ``cut 0.3-4.0 at 5``.
 
     >>> read("cut 0.3-4.0 silent at 2 until 4.5")
-    Fault(kind='silent cut', what=('0.3', '4.0'), at_s=2.0, until_s=4.5)
+    Fault(kind='silent cut', what=('0.3', '4.0'), at_s=2.0, until_s=4.5, amount=0.0)
     >>> read("server:1.3")
     Traceback (most recent call last):
     topos.base.errors.PillarboxError: 'server:1.3' is written 'kill 1.3'
@@ -87,23 +101,38 @@ def read(text: str | Sequence[str]) -> Fault:
     if colon and before in BEFORE:
         raise PillarboxError(f"{whole!r} is written '{BEFORE[before]} {name}'")
     verb = words[0] if words else ""
-    kind = kind_of(verb)
-    require(len(words) > 1, f"write: {FORMS[verb]}")
+    kinds = kinds_of_verb(verb)
+    require(len(words) > 1, f"write: {kinds[0].form}")
     what, rest = words[1], words[2:]
-    if verb == "cut":
-        apart = "-" not in what and rest and rest[0] not in (SILENT, *MOMENTS)
-        hint = " ".join(["cut", "-".join(words[1:3]), *words[3:]])
+    if kinds[0].target == CABLE:
+        apart = "-" not in what and rest and rest[0] not in (*_options(kinds), *MOMENTS)
+        hint = " ".join([verb, "-".join(words[1:3]), *words[3:]])
         require(not apart, f"a cable is one word: {hint}")
-        if rest[:1] == [SILENT]:
-            kind, rest = kind_of(f"{verb} {SILENT}"), rest[1:]
+    kind, rest = _kind_and_rest(verb, rest)
+    amount, rest = amount_of(kind, rest)
     moments: dict[str, float] = {}
     while len(rest) > 1 and rest[0] in MOMENTS and rest[0] not in moments:
         moments[rest[0]] = _seconds(rest[1], whole)
         rest = rest[2:]
-    form = f"{FORMS[verb]}{' [silent]' if verb == 'cut' else ''} [at S] [until S]"
+    form = f"{fault_form(verb)} [at S] [until S]"
     require(not rest, f"{whole!r} does not end with {' '.join(rest)!r}: write: {form}")
-    nodes = ends_of(what) if verb == "cut" else (what,)
-    return Fault(kind, nodes, moments.get("at", 0.0), moments.get("until"))
+    nodes = ends_of(what) if kind.target == CABLE else (what,)
+    return Fault(kind.name, nodes, moments.get("at", 0.0), moments.get("until"), amount)
+
+
+def fault_form(verb: str) -> str:
+    """Return the text form of a verb's faults, with its options.
+
+    >>> fault_form("cut")
+    'cut A-B [silent|one-way]'
+    """
+    kinds = kinds_of_verb(verb)
+    options = "|".join(_options(kinds))
+    return f"{kinds[0].form} [{options}]" if options else kinds[0].form
+
+
+def _options(kinds: Sequence[FaultKind]) -> list[str]:
+    return [kind.option for kind in kinds if kind.option]
 
 
 def ends_of(cable: str) -> tuple[str, str]:

@@ -17,6 +17,7 @@ R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10 = range(11)
 WORD, HALF, BYTE, DOUBLE = 0x00, 0x08, 0x10, 0x18
 # Operation codes of eBPF arithmetic; the first operand is a register, which gets the result.
 ADD, SUBTRACT, MULTIPLY, DIVIDE, OR, AND, SHIFT_LEFT = 0x00, 0x10, 0x20, 0x30, 0x40, 0x50, 0x60
+SHIFT_RIGHT = 0x70
 # Condition codes of eBPF jumps, which compare unsigned values.
 EQUAL, ABOVE, AT_LEAST, DIFFERENT, BELOW, AT_MOST = 0x10, 0x20, 0x30, 0x50, 0xA0, 0xB0
 

@@ -16,11 +16,11 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache, partial
-from itertools import count
+from itertools import count, pairwise
 
 from hosts.base.actions import EVERYONE, Action, Deliver, Drop, Send
 from hosts.base.failures import Failures
-from hosts.base.path import Path, Step
+from hosts.base.path import Path, Step, switches_between
 from hosts.base.ports import arrival_port
 from hosts.base.router import Router
 from hosts.memory.frame_devices import Device, FrameHop, pass_devices
@@ -81,6 +81,8 @@ class MemoryNetwork:
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
         self._polls = [math.inf] * topology.servers
+        # Cables that lose frames in one direction, as (from, to) nodes.
+        self._one_way: set[tuple[int, int]] = set()
         self._loss_reasons: dict[tuple[int, Step], str] = {}
         self._cache_topology(topology)
         for server in range(topology.servers):
@@ -174,6 +176,11 @@ class MemoryNetwork:
         self.failures = Failures(self.failures.nodes | more.nodes, self.failures.links | more.links)
         self._loss_reasons.clear()
 
+    def known_failures(self) -> Failures:
+        """Return the failures that routing may find: links that fail in one direction as well."""
+        one_way = frozenset(frozenset(ends) for ends in self._one_way)
+        return Failures(self.failures.nodes, self.failures.links | one_way)
+
     def cut(self, a: int, b: int, *, silent: bool = False) -> None:
         """Cut the cable between two nodes, or the link between two servers over a switch.
 
@@ -183,8 +190,17 @@ class MemoryNetwork:
         if not silent:
             self._notify_carrier(a, b, up=False)
 
+    def cut_one_way(self, a: int, b: int) -> None:
+        """Lose all frames from node `a` to node `b` over their cable; ports keep their carrier."""
+        self._one_way.add((a, b))
+        self._loss_reasons.clear()
+
     def heal(self, a: int, b: int) -> None:
         """Repair a cable or link that was cut, between two nodes."""
+        if {(a, b), (b, a)} & self._one_way:
+            self._one_way -= {(a, b), (b, a)}
+            self._loss_reasons.clear()
+            return
         self._remove_failures(Failures(links=frozenset([frozenset((a, b))])))
         self._notify_carrier(a, b, up=True)
 
@@ -295,11 +311,19 @@ class MemoryNetwork:
         """Return the loss reason to count if a frame is lost on a hop, "" if the hop works."""
         key = server, step
         if key not in self._loss_reasons:
-            reason = FAILED if self.failures.of_hop(self.topology, server, step) else ""
+            broken = self.failures.of_hop(self.topology, server, step) is not None
+            reason = FAILED if broken or self._loses_one_way(server, step) else ""
             if step.peer not in self._peers(server, step.port):
                 reason = "no such neighbour on that port"
             self._loss_reasons[key] = reason
         return self._loss_reasons[key]
+
+    def _loses_one_way(self, server: int, step: Step) -> bool:
+        """Return True if a hop crosses a cable in the direction in which it loses frames."""
+        if not self._one_way or step.peer not in self._peers(server, step.port):
+            return False
+        nodes = [server, *switches_between(self.topology, server, step), step.peer]
+        return not self._one_way.isdisjoint(pairwise(nodes))
 
     def _record_loss(self, data: bytes, reason: str) -> None:
         self.losses[reason] += 1

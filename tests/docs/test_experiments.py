@@ -17,7 +17,7 @@ from experiments.trials.plans.experiment import Experiment, FaultAt, FaultRate, 
 from experiments.trials.plans.values import fields_of
 from experiments.trials.runs import schema
 from experiments.trials.runs.experiment_run import orders_of
-from hosts.base.faults import KINDS
+from hosts.base.fault_kinds import BY_WORDS
 
 DOCS = Path(__file__).parents[2] / "docs"
 EXPERIMENTS = (DOCS / "experiments.md").read_text()
@@ -46,7 +46,7 @@ def test_every_key_is_there_and_no_other(title: str, kind: type):
 
 
 def test_faults_and_patterns_are_named():
-    for name in (*KINDS, *fields_of(FaultAt), *fields_of(FaultRate), *PATTERNS):
+    for name in (*BY_WORDS, *fields_of(FaultAt), *fields_of(FaultRate), *PATTERNS):
         assert f"`{name}`" in EXPERIMENTS, name
 
 

@@ -20,7 +20,7 @@ from hosts.base.timers import timers_for
 from hosts.memory.memory_network import MemoryNetwork, Trip
 from topos.base.spec import small
 
-KINDS = ("cut", "silent cut", "server", "switch")
+KINDS = ("cut", "silent cut", "one-way cut", "server", "switch")
 LARGER = ["dpillar,4,3", "dcell,2,2", "bcube,3,2", "ficonn,4,2"]
 # Routings that reach every connected pair, whatever fails alone.
 EVERY_PAIR = {"dcell": ["dfr"], "bcube": ["bsr"], "dpillar": ["mp-far-side"]}
@@ -56,13 +56,15 @@ def strike(net: MemoryNetwork, kind: str, nodes: tuple[int, ...]) -> None:
         net.kill(*nodes)
     elif kind == "switch":
         net.stop_switch(nodes[0] - net.topology.servers)
+    elif kind == "one-way cut":
+        net.cut_one_way(*nodes)
     else:
         net.cut(*nodes, silent=kind == "silent cut")
 
 
 def connected(net: MemoryNetwork, name: str) -> list[tuple[int, int]]:
     """Return the pairs of servers that work for which the routing has a path, and a way back."""
-    network, failures = net.topology, net.failures
+    network, failures = net.topology, net.known_failures()
     alive = [server for server in range(network.servers) if server not in failures.nodes]
     pairs = [(a, b) for a in alive for b in alive if a != b]
     some = random.Random(5).sample(pairs, min(MOST_PAIRS, len(pairs)))
@@ -84,7 +86,7 @@ def exchanged(net: MemoryNetwork, pairs: list[tuple[int, int]], port: int) -> li
 
 def attempts(net: MemoryNetwork, name: str, port: int) -> None:
     """Send packets from working servers to dead servers, and to others that no path reaches."""
-    network, failures = net.topology, net.failures
+    network, failures = net.topology, net.known_failures()
     servers = range(network.servers)
     pairs = [(a, b) for a in servers if a not in failures.nodes for b in servers if a != b]
     useless = [(a, b) for a, b in pairs if b in failures.nodes]

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from experiments.grading.child import StudentError
 from experiments.grading.sealed_router import is_integer_below
+from hosts.base.fault_kinds import LOST
 from hosts.base.load import router_for
 from hosts.base.timers import FAST, timers_for
 from hosts.memory.frame_devices import FrameHop
@@ -295,17 +296,18 @@ class LiveScene:
 @contextmanager
 def injected_fault(work: LiveWork, fault: HiddenFault) -> Iterator[LiveScene]:
     """Inject a fault into a live lab for a `with` block, hidden from the lab's event log."""
-    from experiments.emulation.active_faults import drop_all_frames, stop_dropping_frames
+    from experiments.emulation.active_faults import FrameEffect, FramePrograms
 
     lab = work.lab
     if fault.kind == SERVER:
         lab.kill(fault.nodes[0])
     taps = {tap for cable in lab.net.links for tap in _lossy_taps(lab, fault, cable)}
-    drop_all_frames(taps)
+    programs = FramePrograms()
+    programs.set_effects({tap: [FrameEffect(LOST)] for tap in taps})
     try:
         yield LiveScene(work, fault)
     finally:
-        stop_dropping_frames(taps)
+        programs.set_effects({tap: [] for tap in taps})
         if fault.kind == SERVER:
             lab.revive(fault.nodes[0])
 

@@ -224,7 +224,7 @@ def _cut_cases(
 
     def again() -> Judgement:
         for fault in faults:
-            work.lab.heal(fault)
+            work.lab.end(fault)
         return all_or_nothing(
             work.wait_for_pings(over), "it is not answered when the cable is back"
         )

@@ -13,6 +13,12 @@ export function eventText(event) {
       return `cable ${ends} is cut`;
     case "silent cut":
       return `cable ${ends} is silently cut: all packets are lost`;
+    case "one-way cut":
+      return `cable ${ends} loses all packets from ${event.what[0]}`;
+    case "corrupt":
+      return `cable ${ends} has bit errors${event.amount ? `: ${event.amount} per bit` : ""}`;
+    case "duplicate":
+      return `cable ${ends} delivers packets twice${event.amount ? `: ${event.amount} %` : ""}`;
     case "kill":
       return `server ${ends} is dead`;
     case "revive":

@@ -75,10 +75,7 @@ export class Panel {
     if (item.kind === "cable") {
       return broken
         ? [["Heal", "heal", [names.join("-")], "h"]]
-        : [
-            ["Cut", "cut", [names.join("-")], "c"],
-            ["Cut silently", "cut", [names.join("-"), "silent"], "s"],
-          ];
+        : this.cableFaults(names.join("-"));
     }
     if (item.kind === "server") {
       return broken
@@ -94,6 +91,17 @@ export class Panel {
           ["Stop", "stop", names, "x"],
           ["Stop rack", "rack", names, ""],
         ];
+  }
+
+  // Return the buttons of the faults of a cable, from the recording's table of kinds.
+  cableFaults(cable) {
+    const kinds = Object.entries(this.page.recording.faultKinds).filter(([, kind]) => kind.target === "cable" && kind.verb);
+    return kinds.map(([name, kind]) => {
+      const amount = kind.amount === null ? [] : [String(kind.amount)];
+      const text = `${name[0].toUpperCase()}${name.slice(1)}${amount.length ? ` (${amount})` : ""}`;
+      const words = [cable, ...(kind.option ? [kind.option] : []), ...amount];
+      return [text, kind.verb, words, { cut: "c", "silent cut": "s" }[name] ?? ""];
+    });
   }
 
   press(key) {

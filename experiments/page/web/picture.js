@@ -391,7 +391,11 @@ export class Picture {
     const mark = svgElement("g", { class: "mark", transform: `translate(${cable.x} ${cable.y}) scale(${scale})` }, this.layers.marks);
     svgElement("circle", { r: 0.24 }, mark);
     if (kind === "cut") svgElement("path", { d: "M-.11 -.11L.11 .11M-.11 .11L.11 -.11" }, mark);
-    else svgElement("text", { dy: "0.36em", "font-size": kind === "silent cut" ? 0.36 : 0.2 }, mark).textContent = kind === "silent cut" ? "?" : `✕${kind}`;
+    else {
+      const count = /^\d/.test(kind);
+      const sign = count ? `✕${kind}` : kind === "silent cut" ? "?" : "!";
+      svgElement("text", { dy: "0.36em", "font-size": count ? 0.2 : 0.36 }, mark).textContent = sign;
+    }
     cable.mark = mark;
   }
 

@@ -16,21 +16,20 @@ from typing import NamedTuple
 from experiments.traffic.workload import Workload
 from experiments.trials.plans.experiment import FaultAt, FaultRate
 from hosts.base.failures import Failures, rack
+from hosts.base.fault_kinds import CABLE, RACK, SERVER, SWITCH, fault_kind
 from hosts.base.faults import Fault, kind_of, read
 from topos.base.errors import require
 from topos.base.topology import Topology
 
-CUTS = ("cut", "silent cut")
 FOR_EVER = float("inf")
 MOST_DRAWN = 10_000  # Upper bound for the expected number of random faults.
 
-# Syntax of the target (cable, server or switch) of each kind of fault, for error messages.
-FORMS = {
-    "cut": "the two ends of a cable",
-    "silent cut": "the two ends of a cable",
-    "server": "a server",
-    "switch": "a switch",
-    "rack": "the switch of a rack",
+# Syntax of each kind of target, for error messages.
+TARGET_FORMS = {
+    CABLE: "the two ends of a cable",
+    SERVER: "a server",
+    SWITCH: "a switch",
+    RACK: "the switch of a rack",
 }
 
 
@@ -70,15 +69,15 @@ def schedule(
 
 def nodes_of(topology: Topology, fault: Fault) -> tuple[int, ...]:
     """Return the nodes that a fault names, or raise PillarboxError for unknown nodes or cables."""
-    form = FORMS[fault.kind]
-    cable = fault.kind in CUTS
+    target = fault_kind(fault.kind).target
+    form = TARGET_FORMS[target]
     named = " ".join(fault.what)
     require(
-        len(fault.what) == 1 + cable,
+        len(fault.what) == 1 + (target == CABLE),
         f"a fault {fault.kind!r} needs {form}, not {named or '-'}",
     )
     nodes = tuple(topology.node(text) for text in fault.what)
-    if cable:
+    if target == CABLE:
         around = sorted(plug.node for _, plug in topology.neighbours(nodes[0]))
         require(
             nodes[1] in around,
@@ -88,18 +87,26 @@ def nodes_of(topology: Topology, fault: Fault) -> tuple[int, ...]:
     else:
         is_server = nodes[0] < topology.servers
         require(
-            is_server == (fault.kind == "server"),
+            is_server == (target == SERVER),
             f"a fault {fault.kind!r} needs {form}, and {named} is another kind of node",
         )
     return nodes
 
 
 def failures_of(topology: Topology, fault: Fault) -> Failures:
-    """Return the failed nodes and links of a fault, as the routing algorithms expect them."""
-    nodes = nodes_of(topology, fault)
-    if fault.kind in CUTS:
+    """Return the failed nodes and links of a fault, as the routing algorithms expect them.
+
+    A fault that lets some packets through, such as bit errors, is no failure.
+    """
+    return _affected(topology, fault) if fault_kind(fault.kind).breaks else Failures()
+
+
+def _affected(topology: Topology, fault: Fault) -> Failures:
+    """Return the nodes and links that a fault affects."""
+    nodes, target = nodes_of(topology, fault), fault_kind(fault.kind).target
+    if target == CABLE:
         return Failures(links=frozenset([frozenset(nodes)]))
-    servers = rack(topology, *nodes) if fault.kind == "rack" else []
+    servers = rack(topology, *nodes) if target == RACK else []
     return Failures(frozenset([*nodes, *servers]))
 
 
@@ -121,7 +128,7 @@ class _PlannedFault(NamedTuple):
 
 def _planned_fault(topology: Topology, fault: Fault) -> _PlannedFault:
     named = tuple(topology.name(node) for node in nodes_of(topology, fault))
-    return _PlannedFault(fault._replace(what=named), failures_of(topology, fault))
+    return _PlannedFault(fault._replace(what=named), _affected(topology, fault))
 
 
 def _checked_fault(
@@ -151,8 +158,8 @@ def _random_faults(
     others: Sequence[_PlannedFault],
 ) -> list[_PlannedFault]:
     """Return the random faults of a fault rate; none overlaps another fault."""
-    kind = kind_of(rate.fault)
-    targets = _TARGETS[kind](topology)
+    kind, amount = kind_of(rate.fault)
+    targets = _TARGETS[fault_kind(kind).target](topology)
     require(bool(targets), f"{topology.spec} has no target for a fault {rate.fault!r}")
     # Random targets have a separate seed, so that random fault times are equal in all networks.
     target_draw = random.Random(f"{seed} targets")
@@ -160,7 +167,7 @@ def _random_faults(
     for at_s in _fault_times(rate, workload, random.Random(f"{seed} moments")):
         for nodes in target_draw.sample(targets, len(targets)):
             named = tuple(topology.name(node) for node in nodes)
-            fault = Fault(kind, named, at_s, at_s + rate.lasting_s)
+            fault = Fault(kind, named, at_s, at_s + rate.lasting_s, amount)
             planned = _planned_fault(topology, fault)
             if not any(map(planned.clashes, (*others, *found))):
                 found.append(planned)
@@ -218,11 +225,10 @@ def _rack_targets(topology: Topology) -> list[tuple[int, ...]]:
 
 
 _TARGETS: dict[str, Callable[[Topology], list[tuple[int, ...]]]] = {
-    "cut": _cable_targets,
-    "silent cut": _cable_targets,
-    "server": _server_targets,
-    "switch": _switch_targets,
-    "rack": _rack_targets,
+    CABLE: _cable_targets,
+    SERVER: _server_targets,
+    SWITCH: _switch_targets,
+    RACK: _rack_targets,
 }
 
 

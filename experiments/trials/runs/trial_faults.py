@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from experiments.trials.plans.fault_schedule import CUTS, FORMS, failures_of, nodes_of
+from experiments.trials.plans.fault_schedule import failures_of, nodes_of
 from hosts.base.failures import Failures
+from hosts.base.fault_kinds import BY_NAME, FAULT_KINDS, SERVER, fault_kind
 from hosts.base.faults import Fault
 from hosts.base.path import Step
 from topos.base.errors import PillarboxError
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
 
 KILL, REVIVE, HEALED = "kill", "revive", "healed"
+# Names of the events at which faults of any kind begin.
+FAULT_EVENTS = frozenset(KILL if kind.target == SERVER else kind.name for kind in FAULT_KINDS)
 NEVER = "the trial ended before the scheduled time"
 
 Action = Callable[[], object]
@@ -52,7 +55,7 @@ class _Event:
     def name(self) -> str:
         """Name of the event in the table of events."""
         fault, begins = self.due.fault, self.due.begins
-        if fault.kind == "server":
+        if fault_kind(fault.kind).target == SERVER:
             return KILL if begins else REVIVE
         return fault.kind if begins else HEALED
 
@@ -194,16 +197,8 @@ class FaultInjector:
 
 def begun(lab: Lab, fault: Fault) -> Action:
     """Inject a fault into a running lab; return the function that repairs it."""
-    nodes = nodes_of(lab.topology, fault)
-    if fault.kind == "server":
-        lab.kill(nodes[0])
-        return partial(lab.revive, nodes[0])
-    if fault.kind in CUTS:
-        active = lab.cut(*nodes, silent=fault.kind == "silent cut")
-    else:
-        stop = lab.stop_switch if fault.kind == "switch" else lab.stop_rack
-        active = stop(nodes[0] - lab.topology.servers)
-    return partial(lab.heal, active)
+    nodes_of(lab.topology, fault)
+    return partial(lab.end, lab.begin(fault))
 
 
 def killed_by(topology: Topology, event: dict[str, Any]) -> set[int]:
@@ -230,7 +225,7 @@ def failures_of_event(topology: Topology, event: dict[str, Any]) -> Failures | N
     >>> failures_of_event(topos.parse("tree,2,2"), {"event": "healed", "what": "0.0 s1"})
     """
     kind = "server" if event["event"] == KILL else event["event"]
-    if kind not in FORMS:
+    if kind not in BY_NAME:
         return None
     return failures_of(topology, Fault(kind, tuple(event["what"].split())))
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import select
+import socket
 import time
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ import topos
 from topos.base.errors import PillarboxError
 
 pytestmark = pytest.mark.root
+SO_RCVBUFFORCE = 33
 
 
 def lab(spec: str, **options: Any) -> Any:
@@ -82,7 +85,7 @@ def test_a_cut_is_seen_at_once_and_so_is_its_repair(other: str, port: str) -> No
         assert reached(h0, ip)
         events = listen(h0)
         faults = Faults(net)
-        fault = faults.cut("h0", other)
+        fault = faults.begin("cut", "h0", other)
         assert next_event(events, port, up=False) >= fault.at_s
         assert not h0.intf(port).has_carrier() and h0.intf(port).isUp()
         assert cut_off(h0, ip)
@@ -97,7 +100,7 @@ def test_both_servers_of_a_direct_cable_see_it_cut() -> None:
 
     with lab("dcell,3,1") as net:
         events = listen(net["h3"])
-        fault = Faults(net).cut("h0", "h3")
+        fault = Faults(net).begin("cut", "h0", "h3")
         assert next_event(events, "h3-eth1", up=False) >= fault.at_s
 
 
@@ -109,7 +112,7 @@ def test_carrier_loss_takes_milliseconds_because_indexes_differ() -> None:
         faults = Faults(net)
         took = []
         for _ in range(9):
-            fault = faults.cut("h0", "h3")
+            fault = faults.begin("cut", "h0", "h3")
             took.append(next_event(events, "h0-eth1", up=False) - fault.at_s)
             faults.undo(fault)
             next_event(events, "h0-eth1", up=True)
@@ -127,7 +130,7 @@ def test_a_silent_cut_changes_no_carrier(other: str, ip: str) -> None:
         assert reached(h0, ip)
         events = [listen(net[name]) for name in ("h0", "h1", "h3")]
         faults = Faults(net)
-        fault = faults.cut_silently("h0", other)
+        fault = faults.begin("silent cut", "h0", other)
         assert cut_off(h0, ip)
         assert all(intf.has_carrier() for intf in h0.intfList())
         faults.undo(fault)
@@ -141,7 +144,7 @@ def test_a_silent_cut_stops_both_directions() -> None:
     with lab("tree,2,1") as net:
         h0, h1 = net["h0"], net["h1"]
         net.staticArp()
-        Faults(net).cut_silently("h0", "s0")
+        Faults(net).begin("silent cut", "h0", "s0")
         for sender, receiver in ((h0, h1), (h1, h0)):
             seen = receiver.popen(["tcpdump", "-c1", "-lni", "any", "icmp[0]==8"])
             while b"listening on" not in (line := seen.stderr.readline()):
@@ -158,7 +161,7 @@ def test_a_stopped_switch_is_dark_and_comes_back() -> None:
         faults = Faults(net)
         known = net["s0"].cmd("bridge fdb show br s0 | grep static")
         assert known.count("static") == 2
-        fault = faults.stop_switch("s0")
+        fault = faults.begin("switch", "s0")
         assert not net["h0"].intf("h0-eth0").has_carrier()
         assert not net["h1"].intf("h1-eth0").has_carrier()
         assert net["h0"].intf("h0-eth1").has_carrier()
@@ -173,7 +176,7 @@ def test_a_stopped_rack_is_cut_off_entirely() -> None:
 
     with lab("dcell,3,1") as net:
         faults = Faults(net)
-        fault = faults.stop_rack("s0")
+        fault = faults.begin("rack", "s0")
         assert fault.what == ("s0", "h0", "h1", "h2")
         dark = {i.name for host in net.hosts for i in host.intfList() if not i.has_carrier()}
         rack = {f"h{server}-eth{port}" for server in range(3) for port in range(2)}
@@ -187,11 +190,14 @@ def test_a_cable_works_when_its_last_fault_is_undone() -> None:
 
     with lab("bcube,2,1") as net:
         faults, intf = Faults(net), net["h0"].intf("h0-eth0")
-        cable, switch = faults.cut("h0", "s0"), faults.stop_switch("s0")
+        cable, switch = faults.begin("cut", "h0", "s0"), faults.begin("switch", "s0")
         assert faults.active == [cable, switch]
         faults.undo(switch)
         assert not intf.has_carrier() and net["h1"].intf("h1-eth0").has_carrier()
-        first, second = faults.cut_silently("h0", "s0"), faults.cut_silently("s0", "h0")
+        first, second = (
+            faults.begin("silent cut", "h0", "s0"),
+            faults.begin("silent cut", "s0", "h0"),
+        )
         faults.undo(first)
         faults.undo(cable)
         assert intf.has_carrier()
@@ -208,9 +214,72 @@ def test_what_cannot_be_cut_is_told() -> None:
     with lab("bcube,2,1") as net:
         faults = Faults(net)
         with pytest.raises(PillarboxError, match="no cable joins h0 and h1: h0's lead to s0, s2"):
-            faults.cut("h0", "h1")
+            faults.begin("cut", "h0", "h1")
         with pytest.raises(PillarboxError, match="no node 'h9'"):
-            faults.cut("h9", "s0")
+            faults.begin("cut", "h9", "s0")
         with pytest.raises(PillarboxError, match="no switch 'h0'"):
-            faults.stop_switch("h0")
+            faults.begin("switch", "h0")
         assert faults.active == []
+
+
+def received_of(sender: Any, receiver: Any, count: int, size: int) -> int:
+    """Return the number of a host's UDP packets that another host receives, duplicates included."""
+    with receiver.namespace:
+        arrivals = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with sender.namespace:
+        departures = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with arrivals, departures:
+        arrivals.bind((receiver.IP(), 5000))
+        arrivals.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 24)
+        arrivals.setblocking(False)
+        found, waiting = 0, True
+        for _ in range(count):
+            departures.sendto(bytes(size), (receiver.IP(), 5000))
+        while waiting:
+            waiting = bool(select.select([arrivals], [], [], 0.3)[0])
+            with suppress(BlockingIOError):
+                while True:
+                    arrivals.recv(1 << 16)
+                    found += 1
+    return found
+
+
+def test_frames_are_lost_in_one_direction_only() -> None:
+    from experiments.emulation.active_faults import Faults
+
+    with lab("tree,2,1") as net:
+        h0, h1 = net["h0"], net["h1"]
+        assert reached(h0, h1.IP())
+        assert reached(h1, h0.IP())
+        faults = Faults(net)
+        for ends, lost in ((("h0", "s0"), (0, 50)), (("s0", "h0"), (50, 0))):
+            fault = faults.begin("one-way cut", *ends)
+            assert (received_of(h0, h1, 50, 100), received_of(h1, h0, 50, 100)) == lost
+            faults.undo(fault)
+        assert (received_of(h0, h1, 50, 100), received_of(h1, h0, 50, 100)) == (50, 50)
+
+
+def test_bit_errors_lose_long_frames_and_duplicates_arrive_twice() -> None:
+    from experiments.emulation.active_faults import Faults
+
+    with lab("tree,2,1", rate_mbit=None) as net:
+        h0, h1, faults = net["h0"], net["h1"], Faults(net)
+        assert reached(h0, h1.IP())
+        fault = faults.begin("corrupt", "h0", "s0", amount=1e-5)
+        # 1 - (1 - 1e-5)^(8 x 1442) = 10.9 % of 2000, and 1.1 %; six standard deviations.
+        assert 2000 - received_of(h0, h1, 2000, 1400) == pytest.approx(218, abs=6 * 14)
+        assert 2000 - received_of(h0, h1, 2000, 100) == pytest.approx(23, abs=6 * 4.8)
+        faults.undo(fault)
+        for percent, expected, apart in ((100.0, 2000, 0), (30.0, 1300, 6 * 14.5)):
+            fault = faults.begin("duplicate", "s0", "h0", amount=percent)
+            assert received_of(h0, h1, 1000, 100) == pytest.approx(expected, abs=apart)
+            faults.undo(fault)
+        weak = faults.begin("duplicate", "s0", "h0", amount=1.0)
+        strong = faults.begin("duplicate", "h0", "s0", amount=100.0)
+        cut = faults.begin("silent cut", "h0", "s0")
+        assert received_of(h0, h1, 100, 100) == 0
+        faults.undo(cut)
+        assert received_of(h0, h1, 100, 100) == 200  # the larger amount counts
+        faults.undo(strong)
+        faults.undo(weak)
+        assert received_of(h0, h1, 100, 100) == 100

@@ -235,14 +235,14 @@ def test_flows_are_spread_over_all_ways_that_work(plane: str, tmp_path: Path) ->
         left = nodes_of_ways(live, live.failures(), 0, last)
         assert len(left) == 1
         wait_until_taken(live, left)
-        live.heal(near)
-        live.heal(far)
+        live.end(near)
+        live.end(far)
         live.stop_switch(15)
         left = nodes_of_ways(live, live.failures(), 0, last)
         assert len(left) == 2
         wait_until_taken(live, left)
         assert_tcp_arrives(live, 0, last)
-        live.heal(live.faults.active[0])
+        live.end(live.faults.active[0])
         wait_until_taken(live, every)
 
 
@@ -256,13 +256,13 @@ def test_two_level_tables_know_nothing_of_failures(plane: str, tmp_path: Path) -
         assert live.computed(0, 15) == []
         found = live.trace(0, 15)
         assert not found["delivered"] and found["path"] == computed[:3]
-        live.heal(fault)
+        live.end(fault)
         deadline = time.monotonic() + SOON_S
         while not live.trace(0, 15)["delivered"]:
             assert time.monotonic() < deadline
         fault = live.cut(a, b, silent=True)
         assert not live.trace(0, 15)["delivered"]
-        live.heal(fault)
+        live.end(fault)
         assert live.trace(0, 15)["path"] == computed
 
 
@@ -291,7 +291,7 @@ def test_a_dead_server_is_silent_until_it_is_revived(spec: str, plane: str, tmp_
         rack = live.stop_rack(0)
         assert live.dead == {0, 1}
         assert cut_off(live, 3, 0)
-        live.heal(rack)
+        live.end(rack)
         deadline = time.monotonic() + SOON_S
         while cut_off(live, 3, 0):
             assert time.monotonic() < deadline
@@ -322,7 +322,7 @@ def test_a_tcp_connection_survives_while_a_way_is_left(tmp_path: Path) -> None:
                 got = 0
                 while got < 1000:
                     got += len(receiver.recv(1000))
-                live.heal(fault)
+                live.end(fault)
 
 
 def ovs_processes(folder: Path) -> list[str]:

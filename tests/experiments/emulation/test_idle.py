@@ -80,7 +80,7 @@ def test_at_a_switch_of_five_each_beats_to_one_until_one_is_missed(
             takes_turns(port, mine, {*macs.values()})
             fault = lab.cut(lost, topology.servers, silent=True)
             wait_until(lambda: works(lab) == [3, 3, 3, 3, 0], "silence is noticed")
-            lab.heal(fault)
+            lab.end(fault)
             wait_until(lambda: works(lab) == [4] * 5, "all hear each other again")
             takes_turns(port, mine, {*macs.values()})
 

@@ -149,7 +149,7 @@ def test_what_is_lost_has_a_reason_and_flows_again_after_the_repair(
         wait_until(lambda: not hears(lab, relay, far), "0.3 goes on hearing 4.0")
         assert lost(lab, source, destination) == (["0.0", "0.3"], "next hop is down")
         assert lab.computed(source, destination) == []
-        lab.heal(cut)
+        lab.end(cut)
         lab.wait_converged()
         assert lab.trace(source, destination)["delivered"]
 
@@ -164,7 +164,7 @@ def test_what_is_lost_has_a_reason_and_flows_again_after_the_repair(
         rack = lab.stop_rack(0)
         assert lab.dead == set(range(4))
         assert lab.trace(destination, lab.server("4.0"))["delivered"]
-        lab.heal(rack)
+        lab.end(rack)
         lab.wait_converged()
         assert lab.trace(source, destination)["path"] == path
     assert drops["next hop is down"] == 1  # the source's; what a server has counted dies with it

@@ -89,7 +89,7 @@ def test_a_lab_works_with_the_kernels_hurry_and_without(
             fault = lab.cut(0, node, silent=True)
             wait_until(lambda: lab.state(0)["down"], "the cut is not noticed")
             wait_until(reached, "there is no way around it")
-            lab.heal(fault)
+            lab.end(fault)
             lab.wait_converged()
         lab.kill(3)
         wait_until(lambda: lab.state(0)["down"], "the death is not noticed")

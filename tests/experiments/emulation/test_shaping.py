@@ -213,8 +213,8 @@ def test_a_delayed_cable_is_cut_and_mended_like_any_other() -> None:
 
     with lab(delay="1ms") as net:
         h0, faults = net["h0"], Faults(net)
-        for begin in (faults.cut, faults.cut_silently):
-            fault = begin("h0", "s0")
+        for kind in ("cut", "silent cut"):
+            fault = faults.begin(kind, "h0", "s0")
             assert round_trips_ms(h0, net["h1"].IP(), count=2, wait_s=1) == []
             faults.undo(fault)
             wait_until_answered(h0, net["h1"].IP())

@@ -309,7 +309,7 @@ def check_cut(lab: LabOverMachines) -> None:
     fault = lab.cut(cable.a, cable.b)
     wait_until(lambda: not lab.state(server)["carrier"][port], "the server has its carrier still")
     wait_until(lambda: lab.trace(FIRST, LAST)["delivered"], "no packet goes around")
-    lab.heal(fault)
+    lab.end(fault)
     lab.wait_converged()
     known = lab.computed(FIRST, LAST)
     wait_until(lambda: lab.trace(FIRST, LAST)["path"] == known, f"packets do not take {known}")

@@ -173,7 +173,7 @@ def check_cut(lab: LabOverMachines) -> None:
     )
     lab.wait_converged()
     assert lab.failures().links == {frozenset(ends)}
-    lab.heal(fault)
+    lab.end(fault)
     wait_until(lambda: lab.trace(source, destination)["delivered"], "it is not mended")
     for end in server_ends(lab, ends):
         wait_until(lambda end=end: carrier(lab, *end), f"{end} has no carrier again")
@@ -322,7 +322,7 @@ def check_another(lab: LabOverMachines, machine: int) -> None:
         for server, port in [*server_ends(lab, crossing[0]), *server_ends(lab, within)]:
             wait_until(lambda s=server, p=port: not carrier(lab, s, p), "a cut is forgotten")
     for fault in faults:
-        lab.heal(fault)
+        lab.end(fault)
     lab.wait_converged()
     check_pings(lab)
     check_paths(lab)
@@ -360,7 +360,7 @@ def test_nothing_is_left_of_a_caller(how: str) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["tree,2,1", "--machines", "2", "--plane", "ovs"], "works on one machine only"),
+        (["tree,2,1", "--machines", "2", "--plane", "ovs"], "works in labs on one machine only"),
         (["bcube,4,1", "--machines", "2", "--weights", "15,1,1"], "2 machines need 2 weights"),
         (["bcube,4,1", "--weights", "2,1"], "--weights needs --machines"),
         (["bcube,4,1", "--machines", "17"], "too few for each of 17 machines"),

@@ -213,7 +213,7 @@ def test_who_cannot_be_reached_is_tried_again_until_the_end(tmp_path: Path) -> N
             while session.result.tries < 2:
                 assert time.monotonic() < deadline
                 time.sleep(0.01)
-            lab.heal(fault)
+            lab.end(fault)
             (result,) = ended(tool)
     assert (result.status, result.delivered_bytes) == (COMPLETED, 1000)
     assert result.tries >= 2

@@ -8,7 +8,8 @@ import topos
 from experiments.control.verbs import answer
 from experiments.trials.plans.experiment import FaultAt
 from hosts.base.failures import parse_failures
-from hosts.base.faults import KINDS, Fault, read
+from hosts.base.fault_kinds import CABLE, FAULT_KINDS
+from hosts.base.faults import Fault, read
 from topos.base.errors import PillarboxError
 
 NAMES = st.sampled_from(["0.3", "h19", "s2", "1.10.dcell"])
@@ -17,9 +18,10 @@ SECONDS = st.integers(0, 10**7).map(lambda ms: ms / 1000)
 
 @st.composite
 def faults(draw):
-    kind = draw(st.sampled_from(sorted(KINDS.values())))
-    what = tuple(draw(NAMES) for _ in range(1 + ("cut" in kind)))
-    return Fault(kind, what, draw(SECONDS), draw(st.none() | SECONDS))
+    kind = draw(st.sampled_from(FAULT_KINDS))
+    what = tuple(draw(NAMES) for _ in range(1 + (kind.target == CABLE)))
+    amount = draw(st.integers(1, 1000)) * kind.amount.most / 1000 if kind.amount else 0.0
+    return Fault(kind.name, what, draw(SECONDS), draw(st.none() | SECONDS), float(f"{amount:.12g}"))
 
 
 @given(faults())

@@ -12,7 +12,8 @@ import topos
 from experiments.traffic.workload import Workload
 from experiments.trials.plans.experiment import FaultAt, FaultRate
 from experiments.trials.plans.fault_schedule import nodes_of, schedule
-from hosts.base.faults import KINDS, Fault
+from hosts.base.fault_kinds import FAULT_KINDS
+from hosts.base.faults import Fault
 from topos.base.errors import PillarboxError
 from topos.base.spec import small
 
@@ -22,7 +23,12 @@ TEN_S = Workload(duration_s=10.0)
 
 rates = st.builds(
     FaultRate,
-    fault=st.sampled_from(sorted(KINDS)),
+    fault=st.sampled_from(
+        [
+            f"{kind.words} {kind.amount.usual:g}" if kind.amount else kind.words
+            for kind in FAULT_KINDS
+        ]
+    ),
     per_minute=st.floats(1.0, 600.0),
     lasting_s=st.floats(0.01, 30.0),
     from_s=st.floats(0.0, 5.0),
@@ -33,7 +39,7 @@ rates = st.builds(
 def broken(topology: topos.Topology, fault: Fault) -> set[object]:
     """Return what a fault takes away, found without the module that is tested."""
     nodes = [topology.node(text) for text in fault.what]
-    if "cut" in fault.kind:
+    if len(nodes) == 2:
         return {frozenset(nodes)}
     if fault.kind != "rack":
         return set(nodes)

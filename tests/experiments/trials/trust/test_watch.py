@@ -119,7 +119,7 @@ def test_drops_outside_the_queues_and_faults_are_counted(tmp_path: Path) -> None
             for _ in range(50):  # of a protocol that nobody on a server speaks
                 port.send(mac + bytes.fromhex("0200000000ff9999") + bytes(50))
         wait_for(lambda: dropped_at_port(lab) >= 50)
-        lab.heal(lab.cut(0, lab.topology.servers))
+        lab.end(lab.cut(0, lab.topology.servers))
         readings = watch.end()
     assert readings.strays["h0-eth0 in"] == 50
     assert readings.faults == 2

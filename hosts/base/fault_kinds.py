@@ -1,0 +1,160 @@
+"""The kinds of faults that a lab can inject, in one table.
+
+The prompt, the commands, ``--fail``, experiments, records, the page and the reports read from this
+table how a fault is written, which nodes it names, and what it does to cables.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from topos.base.errors import PillarboxError, meant, require
+
+# Targets of faults: the kinds of things that break.
+CABLE, SERVER, SWITCH, RACK = "cable", "server", "switch", "rack"
+# Effects of faults on cables. Frames of a cable whose ports keep their carrier are LOST (all of
+# them), LOST_ONE_WAY (those from its first end), CORRUPTED or DUPLICATED (some of them).
+CARRIER_LOST, LOST, LOST_ONE_WAY = "carrier lost", "frames lost", "frames lost one way"
+CORRUPTED, DUPLICATED = "bit errors", "frames duplicated"
+
+
+class Amount(NamedTuple):
+    """The number that a kind of fault needs, such as a bit error rate."""
+
+    form: str  # placeholder in the text form
+    unit: str
+    most: float  # upper bound
+    usual: float  # number that the page offers
+
+
+class FaultKind(NamedTuple):
+    """A kind of fault.
+
+    Attributes
+    ----------
+    name
+        Name in records, logs and reports.
+    verb
+        First word of the fault's text form, and the command at a lab's prompt.
+    option
+        Word after the target in the text form, empty for most kinds.
+    target
+        CABLE, SERVER, SWITCH or RACK.
+    effect
+        Effect on the cables of the target.
+    breaks
+        True if no packet crosses the target, in both directions; routing and ideal goodput
+        treat it as failed.
+    about
+        Description for help texts.
+    amount
+        Number after the target, None for kinds without one.
+    """
+
+    name: str
+    verb: str
+    option: str
+    target: str
+    effect: str
+    breaks: bool
+    about: str
+    amount: Amount | None = None
+
+    @property
+    def words(self) -> str:
+        """Verb and option of the text form: ``cut silent``."""
+        return f"{self.verb} {self.option}".strip()
+
+    @property
+    def target_form(self) -> str:
+        """Placeholder of the target in the text form: ``A-B``, ``A`` or ``SWITCH``."""
+        return {CABLE: "A-B", SERVER: "A"}.get(self.target, "SWITCH")
+
+    @property
+    def form(self) -> str:
+        """Text form of the fault, with placeholders: ``cut A-B silent``."""
+        amount = self.amount.form if self.amount else ""
+        return " ".join(filter(None, [self.verb, self.target_form, self.option, amount]))
+
+
+FAULT_KINDS = (
+    FaultKind("cut", "cut", "", CABLE, CARRIER_LOST, True, "cut a cable"),
+    FaultKind(
+        "silent cut", "cut", "silent", CABLE, LOST, True, "lose all frames; ports keep carrier"
+    ),
+    FaultKind(
+        "one-way cut", "cut", "one-way", CABLE, LOST_ONE_WAY, True, "lose all frames from A to B"
+    ),
+    FaultKind(
+        *("corrupt", "corrupt", "", CABLE, CORRUPTED, False),
+        "let bits flip: ports discard frames with a wrong check sum",
+        Amount("RATE", "bit errors per bit", 1e-5, 1e-6),
+    ),
+    FaultKind(
+        *("duplicate", "duplicate", "", CABLE, DUPLICATED, False),
+        "deliver some frames twice",
+        Amount("PERCENT", "% of frames", 100.0, 1.0),
+    ),
+    FaultKind(
+        "server", "kill", "", SERVER, CARRIER_LOST, True, "kill a server with all its programs"
+    ),
+    FaultKind("switch", "stop", "", SWITCH, CARRIER_LOST, True, "power off a switch"),
+    FaultKind(
+        *("rack", "rack", "", RACK, CARRIER_LOST, True),
+        "power off a switch and all servers attached to it",
+    ),
+)
+BY_NAME = {kind.name: kind for kind in FAULT_KINDS}
+BY_WORDS = {kind.words: kind for kind in FAULT_KINDS}
+VERBS = tuple(dict.fromkeys(kind.verb for kind in FAULT_KINDS))
+
+
+def fault_kind(name: str) -> FaultKind:
+    """Return the kind of fault with a name, as in records and logs."""
+    return BY_NAME[name]
+
+
+def is_of_cable(name: str) -> bool:
+    """Return True if a kind of fault, given by its name, is about a cable."""
+    return name in BY_NAME and BY_NAME[name].target == CABLE
+
+
+def fault_verbs() -> dict[str, str]:
+    """Return the verbs of faults, each with the descriptions of its kinds."""
+    return {
+        verb: "; ".join(
+            f"{kind.option}: {kind.about}" if kind.option else kind.about
+            for kind in kinds_of_verb(verb)
+        )
+        for verb in VERBS
+    }
+
+
+def kinds_of_verb(verb: str) -> list[FaultKind]:
+    """Return the kinds of faults that begin with a verb; raise PillarboxError for other words."""
+    found = [kind for kind in FAULT_KINDS if kind.verb == verb]
+    if found:
+        return found
+    named = BY_NAME.get(verb)
+    hint = f"did you mean {named.words}?" if named else meant(verb, BY_WORDS)
+    raise PillarboxError(f"there is no fault {verb!r}: {hint}")
+
+
+def amount_of(kind: FaultKind, words: list[str]) -> tuple[float, list[str]]:
+    """Return the number that a kind of fault needs from the words after its target, and the rest.
+
+    >>> amount_of(fault_kind("duplicate"), ["2.5", "at", "3"])
+    (2.5, ['at', '3'])
+    >>> amount_of(fault_kind("cut"), ["at", "3"])
+    (0.0, ['at', '3'])
+    """
+    if kind.amount is None:
+        return 0.0, words
+    require(bool(words), f"write: {kind.form}")
+    try:
+        amount = float(words[0].removesuffix("%"))
+    except ValueError:
+        raise PillarboxError(f"{words[0]!r} is not a number: write {kind.form}") from None
+    form, unit, most, _ = kind.amount
+    require(0 < amount <= most, f"{form} of {kind.verb} is {unit}, above 0 and up to {most:g}")
+    return amount, words[1:]
