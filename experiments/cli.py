@@ -52,6 +52,7 @@ SECTIONS = {
     "Faults and changes": (
         *(
             "cut",
+            "flap",
             "corrupt",
             "duplicate",
             "cable",

@@ -210,6 +210,10 @@ class Lab:
         options = ["silent"] * silent + ["one-way"] * one_way
         return self._run_fault_command("cut", f"{a}-{b}", *options)
 
+    def flap(self, a: str, b: str, seconds: float) -> Change:
+        """Let the carrier of a cable go and come back: some seconds without it, as many with it."""
+        return self._run_fault_command("flap", f"{a}-{b}", f"{seconds:g}")
+
     def corrupt(self, a: str, b: str, rate: float) -> Change:
         """Let bits of a cable's frames flip, at a rate per bit; ports discard damaged frames."""
         return self._run_fault_command("corrupt", f"{a}-{b}", f"{rate:g}")

@@ -22,6 +22,7 @@ from hosts.base.fault_kinds import (
     CARRIER_LOST,
     CORRUPTED,
     DUPLICATED,
+    FLAPPING,
     LOST,
     LOST_ONE_WAY,
     RACK,
@@ -86,6 +87,7 @@ def _fault_sentence(lab: Lab, fault: ActiveFault) -> str:
         return f"{names[0]} has stopped, and {' '.join(names[1:])} are dead"
     sentences = {
         CARRIER_LOST: f"{cable} is cut",
+        FLAPPING: f"{cable} loses its carrier every other {fault.amount:g} s",
         LOST: f"{cable} drops all frames, and the carrier stays up",
         LOST_ONE_WAY: f"{cable} drops all frames from {names[0]}, and the carrier stays up",
         CORRUPTED: f"{cable} has {fault.amount:g} bit errors per bit: damaged frames are discarded",

@@ -8,6 +8,8 @@ carrier lost
     millisecond and keeps its routes, as with a pulled plug. A stopped switch has this effect on all
     its cables, a stopped rack also on the cables of the servers attached to its switch; programs
     on the servers continue to run, unless they are killed as well.
+flapping carrier
+    The fabric's ends of a cable go down and up in turn.
 frames lost, corrupted or duplicated
     Programs at the cable drop or duplicate frames, and no carrier changes: only heartbeats detect
     it, or nothing does.
@@ -17,6 +19,7 @@ Faults may overlap. A cable works again when the last fault that affects it is r
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -31,13 +34,14 @@ from hosts.base.fault_kinds import (
     CARRIER_LOST,
     CORRUPTED,
     DUPLICATED,
+    FLAPPING,
     LOST,
     LOST_ONE_WAY,
     RACK,
     FaultKind,
     fault_kind,
 )
-from topos.base.errors import require
+from topos.base.errors import PillarboxError, require
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,13 @@ class Faults:
         self.net = net
         self._cables: dict[ActiveFault, list[Any]] = {}
         self._programs = FramePrograms()
+        self._lock = threading.RLock()
+        self._with_carrier: set[ActiveFault] = set()  # flapping cables that have carrier now
+        self._ended = threading.Event()
+
+    def close(self) -> None:
+        """Let cables flap no longer; the faults stay as they are."""
+        self._ended.set()
 
     @property
     def active(self) -> list[ActiveFault]:
@@ -110,11 +121,14 @@ class Faults:
                 servers &= {host.name for host in self.net.hosts}
                 cables, what = self._cables_at({switch} | servers), (switch, *sorted(servers))
         self._check_support(fault_kind(kind))
-        before = self._ends_without_carrier(), self._frame_effects()
-        at_s = self._effective_time_s()
-        fault = ActiveFault(kind, what, at_s, amount)
-        self._cables[fault] = cables
-        self._change_from(*before)
+        with self._lock:
+            before = self._ends_without_carrier(), self._frame_effects()
+            at_s = self._effective_time_s()
+            fault = ActiveFault(kind, what, at_s, amount)
+            self._cables[fault] = cables
+            self._change_from(*before)
+        if fault.definition.effect == FLAPPING:
+            threading.Thread(target=self._flap, args=[fault], daemon=True).start()
         return fault
 
     def undo(self, fault: ActiveFault) -> float:
@@ -122,16 +136,32 @@ class Faults:
         require(
             fault in self._cables, f"the {fault.kind} of {' '.join(fault.what)} is already repaired"
         )
-        before = self._ends_without_carrier(), self._frame_effects()
-        del self._cables[fault]
-        at_s = self._effective_time_s()
-        self._change_from(*before)
+        with self._lock:
+            before = self._ends_without_carrier(), self._frame_effects()
+            del self._cables[fault]
+            at_s = self._effective_time_s()
+            self._change_from(*before)
+            self._with_carrier.discard(fault)
         return at_s
 
     # -- implementation ------------------------------------------------------------------------
 
     def _check_support(self, kind: FaultKind) -> None:
         """Raise PillarboxError if this network cannot have faults of a kind."""
+
+    def _flap(self, fault: ActiveFault) -> None:
+        """Switch the carrier of a flapping cable on and off until the cable is repaired."""
+        while not self._ended.wait(fault.amount):
+            with self._lock:
+                if fault not in self._cables:
+                    return
+                before = self._ends_without_carrier(), self._frame_effects()
+                self._with_carrier ^= {fault}
+                self._effective_time_s()
+                try:
+                    self._change_from(*before)
+                except (PillarboxError, OSError):  # the lab, or the machine of the cable, has ended
+                    return
 
     def _effective_time_s(self) -> float:
         """Return the time at which a fault or repair requested now takes effect, in seconds."""
@@ -155,7 +185,8 @@ class Faults:
         return {
             end
             for fault, cables in self._cables.items()
-            if fault.definition.effect == CARRIER_LOST
+            if fault.definition.effect in (CARRIER_LOST, FLAPPING)
+            and fault not in self._with_carrier
             for cable in cables
             for end in cable.cuts
         }
@@ -165,7 +196,7 @@ class Faults:
         found: defaultdict[Any, set[FrameEffect]] = defaultdict(set)
         for fault, cables in self._cables.items():
             effect = fault.definition.effect
-            if effect == CARRIER_LOST:
+            if effect in (CARRIER_LOST, FLAPPING):
                 continue
             one_way = effect == LOST_ONE_WAY
             for cable in cables:

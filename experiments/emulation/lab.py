@@ -188,6 +188,7 @@ class Lab:
     def stop(self) -> None:
         """End the lab: all programs, forwarders, servers, switches and cables."""
         self.log("down")
+        self.faults.close()
         if self.forwarders:
             self.forwarders.close()
         if self.switches:

@@ -212,6 +212,7 @@ class LabOverMachines(Lab):
     def stop(self) -> None:
         """End the lab's programs and parts on all machines, and disconnect from the machines."""
         self.log("down")
+        self.faults.close()
         end_programs_in(self._entrances.opened(range(self.topology.servers)))
         self._entrances.close()
         cgroups.remove()

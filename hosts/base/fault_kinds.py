@@ -14,7 +14,9 @@ from topos.base.errors import PillarboxError, meant, require
 CABLE, SERVER, SWITCH, RACK = "cable", "server", "switch", "rack"
 # Effects of faults on cables. Frames of a cable whose ports keep their carrier are LOST (all of
 # them), LOST_ONE_WAY (those from its first end), CORRUPTED or DUPLICATED (some of them).
-CARRIER_LOST, LOST, LOST_ONE_WAY = "carrier lost", "frames lost", "frames lost one way"
+# Ports of a FLAPPING cable lose their carrier and get it back, in turn.
+CARRIER_LOST, FLAPPING = "carrier lost", "carrier flaps"
+LOST, LOST_ONE_WAY = "frames lost", "frames lost one way"
 CORRUPTED, DUPLICATED = "bit errors", "frames duplicated"
 
 
@@ -23,7 +25,8 @@ class Amount(NamedTuple):
 
     form: str  # placeholder in the text form
     unit: str
-    most: float  # upper bound
+    least: float
+    most: float
     usual: float  # number that the page offers
 
 
@@ -86,14 +89,19 @@ FAULT_KINDS = (
         "one-way cut", "cut", "one-way", CABLE, LOST_ONE_WAY, True, "lose all frames from A to B"
     ),
     FaultKind(
+        *("flapping", "flap", "", CABLE, FLAPPING, False),
+        "let the carrier of a cable go and come back, again and again",
+        Amount("SECONDS", "seconds without, and seconds with carrier", 0.05, 3600.0, 0.5),
+    ),
+    FaultKind(
         *("corrupt", "corrupt", "", CABLE, CORRUPTED, False),
         "let bits flip: ports discard frames with a wrong check sum",
-        Amount("RATE", "bit errors per bit", 1e-5, 1e-6),
+        Amount("RATE", "bit errors per bit", 1e-12, 1e-5, 1e-6),
     ),
     FaultKind(
         *("duplicate", "duplicate", "", CABLE, DUPLICATED, False),
         "deliver some frames twice",
-        Amount("PERCENT", "% of frames", 100.0, 1.0),
+        Amount("PERCENT", "% of frames", 0.001, 100.0, 1.0),
     ),
     FaultKind(
         "server", "kill", "", SERVER, CARRIER_LOST, True, "kill a server with all its programs"
@@ -155,6 +163,6 @@ def amount_of(kind: FaultKind, words: list[str]) -> tuple[float, list[str]]:
         amount = float(words[0].removesuffix("%"))
     except ValueError:
         raise PillarboxError(f"{words[0]!r} is not a number: write {kind.form}") from None
-    form, unit, most, _ = kind.amount
-    require(0 < amount <= most, f"{form} of {kind.verb} is {unit}, above 0 and up to {most:g}")
+    form, unit, least, most, _ = kind.amount
+    require(least <= amount <= most, f"{form} of {kind.verb} is {unit}, {least:g} to {most:g}")
     return amount, words[1:]

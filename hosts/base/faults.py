@@ -4,6 +4,7 @@ The prompt, the commands, ``--fail``, and experiments in TOML and in Python shar
 
     cut A-B [silent|one-way]    cut the cable between two nodes. silent: all frames are lost, and
                                 ports keep their carrier. one-way: only frames from A to B are lost
+    flap A-B SECONDS            let the carrier go and come back, again and again
     corrupt A-B RATE            let bits flip: ports discard frames with a wrong check sum
     duplicate A-B PERCENT       deliver some frames twice
     kill A                      kill a server with all its programs

@@ -15,6 +15,8 @@ export function eventText(event) {
       return `cable ${ends} is silently cut: all packets are lost`;
     case "one-way cut":
       return `cable ${ends} loses all packets from ${event.what[0]}`;
+    case "flapping":
+      return `cable ${ends} loses its carrier and gets it back, again and again`;
     case "corrupt":
       return `cable ${ends} has bit errors${event.amount ? `: ${event.amount} per bit` : ""}`;
     case "duplicate":

@@ -283,3 +283,21 @@ def test_bit_errors_lose_long_frames_and_duplicates_arrive_twice() -> None:
         faults.undo(strong)
         faults.undo(weak)
         assert received_of(h0, h1, 100, 100) == 100
+
+
+def test_a_flapping_cable_loses_its_carrier_in_turns_until_it_is_repaired() -> None:
+    from experiments.emulation.active_faults import Faults
+
+    with lab("tree,2,1") as net:
+        events, faults = listen(net["h0"]), Faults(net)
+        fault = faults.begin("flapping", "h0", "s0", amount=0.05)
+        for _ in range(2):
+            next_event(events, "h0-eth0", False)
+            next_event(events, "h0-eth0", True)
+        next_event(events, "h0-eth0", False)
+        cut = faults.begin("cut", "h0", "s0")
+        faults.undo(fault)
+        assert faults.active == [cut]
+        faults.undo(cut)
+        next_event(events, "h0-eth0", True)
+        assert not select.select([events], [], [], 0.2)[0]  # it has ended
