@@ -81,7 +81,7 @@ def parse_failures(topology: Topology, texts: Iterable[str]) -> Failures:
             f"failures of a path have no times (at, until): write {fault.named!r}",
         )
         kind = fault_kind(fault.kind)
-        require(kind.breaks, f"{kind.verb!r} is no failure: packets still pass the {kind.target}")
+        require(kind.breaks, f"{kind.verb!r} is not a failure: packets still pass the {kind.target}")
         if kind.target == CABLE:
             links.add(_link(topology, *fault.what))
         elif kind.target == SERVER:

@@ -18,6 +18,7 @@ from experiments.linux import sandbox
 from experiments.traffic.flows import COMPLETED
 from experiments.trials.trust import judge
 from hosts.base.algorithms import route
+from hosts.base.faults import Fault
 from tests.experiments.labs import WAIT_S, wait_until
 from tests.experiments.machines.over import SOON_S, apart, lab_over, running, trial_in
 from topos.base.errors import PillarboxError
@@ -73,6 +74,7 @@ def test_a_lab_over_machines(spec: str, machines: int, tmp_path: Path) -> None:
         check_paths(lab)
         check_trial(lab)
         check_cut(lab)
+        check_frame_faults(lab)
         check_kill(lab)
         if lab.relays:
             check_end(lab)
@@ -177,6 +179,29 @@ def check_cut(lab: LabOverMachines) -> None:
     wait_until(lambda: lab.trace(source, destination)["delivered"], "it is not mended")
     for end in server_ends(lab, ends):
         wait_until(lambda end=end: carrier(lab, *end), f"{end} has no carrier again")
+
+
+def check_frame_faults(lab: LabOverMachines) -> None:
+    """See that frames between machines are duplicated, and what only one machine can do refused."""
+    source, destination = 0, lab.topology.servers - 1
+    way = [lab.node(name) for name in lab.trace(source, destination)["path"]]
+    ends = next(
+        cable for hop in pairwise(way) for cable in cables_of(lab, *hop) if apart(lab, cable)
+    )
+    names = tuple(map(lab.name, ends))
+    with pytest.raises(PillarboxError, match="several machines have no faults in one direction"):
+        lab.begin(Fault("one-way cut", names))
+    ping = ["ping", "-c", "2", "-i", "0.2", "-W", "2", lab.topology.ip(destination)]
+
+    def duplicated() -> bool:
+        with lab.host(source).popen(ping, text=True) as process:
+            return "DUP!" in process.communicate()[0]
+
+    assert not duplicated()
+    fault = lab.begin(Fault("duplicate", names, amount=100.0))
+    wait_until(duplicated, "no packet arrives twice")
+    lab.end(fault)
+    wait_until(lambda: not duplicated(), "packets still arrive twice")
 
 
 def cables_of(lab: LabOverMachines, a: int, b: int) -> list[tuple[int, int]]:
