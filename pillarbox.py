@@ -2,7 +2,7 @@
 
 A lab is a separate process, as `pillarbox up` starts it, and visible to other terminals. It ends
 with its block, with `close`, and with this process, even if that is killed. Actions on a lab are
-requests to its socket (`experiments.control`), and a refused request raises `PillarboxError`.
+requests to its socket (`experiments.control`), and a refused request raises a `PillarboxError`.
 
 Examples
 --------
@@ -35,7 +35,14 @@ from experiments.api.traffic import (
     SeveralToOne,
     Traffic,
 )
-from topos.base.errors import PillarboxError
+from topos.base.errors import (
+    KernelError,
+    LabEndedError,
+    NotPermittedError,
+    PillarboxError,
+    UnknownNameError,
+    UnsupportedError,
+)
 
 if TYPE_CHECKING:
     from experiments.trials.runs.records import Run
@@ -47,8 +54,11 @@ __all__ = [
     "CaptureFile",
     "Change",
     "Iperf",
+    "KernelError",
     "Lab",
+    "LabEndedError",
     "Link",
+    "NotPermittedError",
     "OneToAll",
     "OneToOne",
     "OneToSeveral",
@@ -60,6 +70,8 @@ __all__ = [
     "SeveralToOne",
     "NetworkSize",
     "Traffic",
+    "UnknownNameError",
+    "UnsupportedError",
     "PacketPath",
     "lab",
     "load",

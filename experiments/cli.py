@@ -19,7 +19,7 @@ from experiments import interpreter
 from experiments.arguments import OWN_PROCESS, Group, take_role_as_root
 from experiments.output import standard_streams
 from experiments.text import printable
-from topos.base.errors import PillarboxError, meant
+from topos.base.errors import PillarboxError, UnknownNameError, meant
 
 BAD_INPUT = 2  # Exit code of a command with bad input.
 LONGEST = 4000  # Length limit of an error message, which may quote a file, in characters.
@@ -102,7 +102,7 @@ class Commands(Group):
         """Return the subcommand of the arguments; raise PillarboxError with a hint if unknown."""
         known = self.list_commands(ctx)
         if not ctx.resilient_parsing and args[0] not in known and args[0][:1] != "-":
-            raise PillarboxError(
+            raise UnknownNameError(
                 f"there is no command {args[0]!r}: {meant(args[0], known)} (see --help)"
             )
         before = " ".join(args[:2])

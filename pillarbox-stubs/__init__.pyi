@@ -21,7 +21,12 @@ from experiments.api.traffic import Permutation as Permutation
 from experiments.api.traffic import SeveralToOne as SeveralToOne
 from experiments.api.traffic import Traffic as Traffic
 from experiments.trials.runs.records import Run
+from topos.base.errors import KernelError as KernelError
+from topos.base.errors import LabEndedError as LabEndedError
+from topos.base.errors import NotPermittedError as NotPermittedError
 from topos.base.errors import PillarboxError as PillarboxError
+from topos.base.errors import UnknownNameError as UnknownNameError
+from topos.base.errors import UnsupportedError as UnsupportedError
 
 lab = Lab
 

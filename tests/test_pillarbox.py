@@ -77,7 +77,7 @@ def test_a_lab_in_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
         assert set(flows["delivered_bytes"]) == {20_000}
         assert flows.attrs["ideal_bps"] > 0 and "verdict" in flows.attrs
         assert bool(flows["valid"][0]) == flows.attrs["valid"]
-        with pytest.raises(PillarboxError, match="no cable joins"):
+        with pytest.raises(pillarbox.UnknownNameError, match="no cable joins"):
             lab.cut("0.0", "2.1")
         assert lab.kill("2.1").did.startswith("2.1 is dead")
         assert lab.ping("0.0", "2.1").ms is None
@@ -85,7 +85,7 @@ def test_a_lab_in_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
         assert lab.status()["dead"] == ["2.1"]
     assert list(LABS.iterdir()) == []
     wait_until(lambda: processes() <= before, "a process is left")
-    with pytest.raises(PillarboxError, match="this lab has ended"):
+    with pytest.raises(pillarbox.LabEndedError, match="this lab has ended"):
         lab.path("0.0", "2.1")
 
 

@@ -17,7 +17,7 @@ from experiments.control.client import ask
 from experiments.control.detached import READY
 from experiments.emulation.lab_registry import LABS
 from experiments.interpreter import module_command
-from topos.base.errors import PillarboxError, require
+from topos.base.errors import LabEndedError, PillarboxError, require
 from topos.base.spec import parse
 from topos.base.topology import Topology
 
@@ -168,7 +168,9 @@ class Lab:
 
     def ask(self, verb: str, *words: str) -> dict[str, Any]:
         """Run a command of the lab's prompt, such as ``ping``; return the answer as data."""
-        require(self._process.poll() is None, "this lab has ended: start another Lab")
+        require(
+            self._process.poll() is None, "this lab has ended: start another Lab", LabEndedError
+        )
         answer: dict[str, Any] = ask(LABS / str(self.number), ask=verb, words=list(words))
         return answer
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 import experiments.benches
 from experiments.linux.measurement import in_child
 from experiments.linux.processes import proc_field
-from topos.base.errors import PillarboxError, meant
+from topos.base.errors import UnknownNameError, meant
 
 Row: TypeAlias = dict[str, Any]
 BAD_OUTCOMES = ("missed", "failed")
@@ -45,7 +45,7 @@ def find(name: str) -> Bench:
     """Return the benchmark with a name; raise PillarboxError if the name is unknown."""
     known = titles()
     if name not in known:
-        raise PillarboxError(f"there is no bench {name!r}: {meant(name, known)}")
+        raise UnknownNameError(f"there is no bench {name!r}: {meant(name, known)}")
     module = importlib.import_module(f"experiments.benches.{name.replace('-', '_')}")
     return Bench(name, module.run, getattr(module, "NOTES", ""))
 

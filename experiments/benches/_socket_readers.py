@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from experiments.benches._mutations import json_corpus
-from topos.base.errors import PillarboxError, require
+from topos.base.errors import PillarboxError, UnknownNameError, require
 from topos.base.spec import parse
 
 
@@ -59,7 +59,7 @@ def read_gate_request(data: bytes) -> None:
 
 
 def _no_server(_: str) -> Any:
-    raise PillarboxError("this fuzzed lab has no servers to connect to")
+    raise UnknownNameError("this fuzzed lab has no servers to connect to")
 
 
 def lab_request_corpus() -> tuple[bytes, ...]:

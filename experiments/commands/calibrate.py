@@ -7,7 +7,7 @@ import os
 import click
 
 from experiments.arguments import answer, json_option, network, plane, routing_option, timers
-from topos.base.errors import require
+from topos.base.errors import NotPermittedError, require
 from topos.base.topology import Topology
 
 
@@ -49,7 +49,7 @@ def command(
     sudo ./pillarbox calibrate bcube,4,1 --mtu 1500
     sudo ./pillarbox calibrate dcell,4,1 --plane python --again
     """
-    require(os.geteuid() == 0, "a calibration needs root: use sudo")
+    require(os.geteuid() == 0, "a calibration needs root: use sudo", NotPermittedError)
     from experiments.trials.plans.experiment import System
     from experiments.trials.runs.calibration import calibrated_rate
 

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from experiments.arguments import Group, answer, json_option
-from topos.base.errors import PillarboxError, require
+from topos.base.errors import NotPermittedError, PillarboxError, require
 
 SCHEMES = "tcp://", "tls://"
 
@@ -48,7 +48,7 @@ def up(where: str, name: str) -> int:
     sudo ./pillarbox cluster up hosts.toml
     sudo ./pillarbox cluster up tcp://10.0.0.2:8786 --name slurm
     """
-    require(os.geteuid() == 0, "a cluster needs root: use sudo")
+    require(os.geteuid() == 0, "a cluster needs root: use sudo", NotPermittedError)
     if where.startswith(SCHEMES):
         return _register_scheduler(where, name)
     from experiments.control import detached

@@ -11,7 +11,7 @@ import click
 
 from experiments.arguments import FOLDER, answer, complete, json_option
 from experiments.files import only_writer, output_folder
-from topos.base.errors import PillarboxError, require
+from topos.base.errors import NotPermittedError, PillarboxError, require
 
 if TYPE_CHECKING:
     from experiments.reporting.reproduced.result import Reproduction
@@ -99,6 +99,7 @@ def command(
     require(
         os.geteuid() == 0 or not live,
         f"{', '.join(live)} need{'s' * (len(live) == 1)} a live lab, which needs root: use sudo",
+        NotPermittedError,
     )
     from experiments.reporting.reproduced.page import write_page
     from experiments.reporting.reproduced.result import Settings

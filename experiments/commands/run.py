@@ -16,7 +16,7 @@ import click
 from experiments.arguments import FOLDER, answer, complete, json_option
 from experiments.interpreter import require_modules
 from experiments.text import columns
-from topos.base.errors import PillarboxError, require
+from topos.base.errors import NotPermittedError, PillarboxError, require
 
 if TYPE_CHECKING:
     from experiments.trials.plans.experiment import Experiment, System
@@ -127,7 +127,11 @@ def command(
     if dry_run:
         _print_order(experiment, as_json)
         return 0
-    require(os.geteuid() == 0, "an experiment runs live networks, which needs root: use sudo")
+    require(
+        os.geteuid() == 0,
+        "an experiment runs live networks, which needs root: use sudo",
+        NotPermittedError,
+    )
     from experiments.reporting.progress import Live
     from experiments.trials.plans.trials import blocks
     from experiments.trials.runs.experiment_run import new_name, orders_of, run

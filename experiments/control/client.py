@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from topos.base.errors import PillarboxError, require
+from topos.base.errors import LabEndedError, reported_error, require
 
 NAME = "lab.sock"
 PROTOCOL = 1  # version of the control socket's protocol, increased by incompatible changes
@@ -73,12 +73,12 @@ def _answer_and_files(folder: Path, request: dict[str, Any]) -> tuple[Any, list[
                     break
                 data += more
     except (FileNotFoundError, ConnectionRefusedError) as error:
-        raise PillarboxError("the lab is starting or ending: try the command again") from error
+        raise LabEndedError("the lab is starting or ending: try the command again") from error
     except OSError as error:
-        raise PillarboxError(f"the lab does not answer: {error.strerror or error}") from error
+        raise LabEndedError(f"the lab does not answer: {error.strerror or error}") from error
     if not data:
-        raise PillarboxError("the lab ended before it answered the command")
+        raise LabEndedError("the lab ended before it answered the command")
     answer = json.loads(data)
     if isinstance(answer, dict) and "error" in answer:
-        raise PillarboxError(answer["error"])
+        raise reported_error(answer.get("kind", ""), answer["error"])
     return answer, list(files)

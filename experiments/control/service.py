@@ -26,7 +26,7 @@ from experiments.emulation.lab import Lab
 from experiments.emulation.sampling import LabSampler
 from experiments.linux import cgroups
 from hosts.linux.calls import current_host_name
-from topos.base.errors import PillarboxError, require
+from topos.base.errors import PillarboxError, error_kind, require
 
 CLIENT_S = 5.0  # timeout for a client's request, and for it to read the answer, in seconds
 MOST_CLIENTS = 32
@@ -99,7 +99,7 @@ class Service:
         try:
             answer = self._reply(_request(line), files)
         except (PillarboxError, OSError) as error:
-            answer = {"error": str(error)}
+            answer = {"error": str(error), "kind": error_kind(error)}
         try:
             reply = json.dumps(answer).encode() + b"\n"
             sent = socket.send_fds(client, [reply[:1024]], files)

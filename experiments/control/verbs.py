@@ -32,7 +32,7 @@ from hosts.base.fault_kinds import (
 )
 from hosts.base.faults import Fault as Written
 from hosts.base.faults import ends_of, fault_form, read
-from topos.base.errors import PillarboxError, meant, require
+from topos.base.errors import PillarboxError, UnknownNameError, meant, require
 
 if TYPE_CHECKING:
     from experiments.emulation.active_faults import ActiveFault
@@ -60,7 +60,7 @@ def answer(lab: Lab, verb: str, words: list[str]) -> Answer:
     """Run a command (``cut``, ``ping``) in a lab and return its answer, or raise an error."""
     if verb not in VERBS:
         hint = meant(verb, VERBS)
-        raise PillarboxError(f"there is no {verb!r}: {hint}")
+        raise UnknownNameError(f"there is no {verb!r}: {hint}")
     return VERBS[verb].do(lab, words)
 
 

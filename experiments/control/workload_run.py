@@ -15,7 +15,7 @@ from experiments.trials.runs.experiment_run import order_of
 from experiments.trials.runs.outcome import outcome
 from experiments.trials.runs.trial_worker import measured_in
 from experiments.units import with_prefix
-from topos.base.errors import PillarboxError, meant, require
+from topos.base.errors import PillarboxError, UnknownNameError, meant, require
 
 if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
@@ -70,7 +70,7 @@ def _workload(words: list[str]) -> Workload:
     )
     if words[0] not in known:
         hint = meant(words[0], known)
-        raise PillarboxError(f"there is no traffic pattern {words[0]!r}: {hint}")
+        raise UnknownNameError(f"there is no traffic pattern {words[0]!r}: {hint}")
     values: dict[str, Any] = {"pattern": words[0], "options": {}}
     for word in words[1:]:
         name, equals, text = word.partition("=")

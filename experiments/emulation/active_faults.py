@@ -41,7 +41,7 @@ from hosts.base.fault_kinds import (
     FaultKind,
     fault_kind,
 )
-from topos.base.errors import PillarboxError, require
+from topos.base.errors import PillarboxError, UnknownNameError, require
 
 
 @dataclass(frozen=True)
@@ -213,12 +213,15 @@ class Faults:
 
     def _cables_between(self, a: str, b: str) -> list[Any]:
         for name in (a, b):
-            require(name in self.net, f"there is no node {name!r} in this network")
+            require(
+                name in self.net, f"there is no node {name!r} in this network", UnknownNameError
+            )
         found = self.net.linksBetween(self.net[a], self.net[b])
         others = {node.name for link in self._cables_at({a}) for node in _nodes(link)} - {a}
         require(
             bool(found),
             f"no cable joins {a} and {b}: {a}'s lead to {', '.join(sorted(others))}",
+            UnknownNameError,
         )
         return list(found)
 
@@ -230,6 +233,7 @@ class Faults:
         require(
             any(switch.name == name for switch in self.net.switches),
             f"there is no switch {name!r} in this network",
+            UnknownNameError,
         )
 
 

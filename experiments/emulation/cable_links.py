@@ -34,7 +34,7 @@ from experiments.linux.delays import FrameDelayer
 from experiments.linux.namespaces import Namespace, fabric
 from experiments.linux.queueing import Queue
 from hosts.linux import netlink_numbers as nl
-from topos.base.errors import require
+from topos.base.errors import UnsupportedError, require
 
 ETHERNET_MTU = 1500
 PANEL_MARK = "~"
@@ -247,6 +247,7 @@ class LabLink(Link):
             wanted is None or by_process or shaping.kernel_has_netem(),
             f"{intf.name} cannot be delayed: this kernel has no netem, so a link has its "
             "delay from the start or not at all",
+            UnsupportedError,
         )
         by_kernel = None if by_process else wanted
         messages = shaping.unlimited(intf.ifindex) if intf in self._shaped else []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from experiments.linux import shaping
-from topos.base.errors import require
+from topos.base.errors import UnknownNameError, UnsupportedError, require
 
 
 class CableShape(NamedTuple):
@@ -54,9 +54,11 @@ class CableShapes:
     def links(self, a: str, b: str) -> list[Any]:
         """Return the cables between two nodes; raise PillarboxError if there are none."""
         for name in (a, b):
-            require(name in self._net, f"there is no node {name!r} in this network")
+            require(
+                name in self._net, f"there is no node {name!r} in this network", UnknownNameError
+            )
         links: list[Any] = self._net.linksBetween(self._net[a], self._net[b])
-        require(bool(links), f"no cable joins {a} and {b}")
+        require(bool(links), f"no cable joins {a} and {b}", UnknownNameError)
         return links
 
     def shape(self, links: list[Any], wanted: CableShape) -> None:
@@ -85,4 +87,5 @@ def _check(wanted: CableShape, links: list[Any]) -> None:
         can,
         "this kernel has no netem, so a cable has its delay from the start or not at all: start "
         "the lab with --delay 1us, and change it then",
+        UnsupportedError,
     )

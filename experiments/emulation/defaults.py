@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from hosts.base.algorithms import algorithms
 from hosts.live import lab_programs
-from topos.base.errors import require
+from topos.base.errors import UnknownNameError, require
 from topos.base.topology import Topology
 
 
 def chosen_plane(wanted: str) -> str:
     """Return the forwarding plane, ``python`` or ``ebpf``; ``auto`` chooses the faster one."""
     require(
-        wanted in ("auto", "python", "ebpf"), f"there is no plane {wanted!r}: auto, python, ebpf"
+        wanted in ("auto", "python", "ebpf"),
+        f"there is no plane {wanted!r}: auto, python, ebpf",
+        UnknownNameError,
     )
     if wanted == "python":
         return wanted

@@ -38,7 +38,7 @@ from experiments.linux.kernel_settings import KernelSettings
 from experiments.linux.namespaces import fabric
 from experiments.linux.queueing import Queue
 from topos.base.emulated import emulated
-from topos.base.errors import PillarboxError, require
+from topos.base.errors import NotPermittedError, PillarboxError, require
 from topos.base.topology import Plug, Topology
 
 MOST_OPEN_FILES = 1 << 20
@@ -238,7 +238,7 @@ class LabNet(Mininet):
 
 def allow_open_files() -> None:
     """Raise this process's limit of open files, for networks with many namespaces."""
-    require(os.geteuid() == 0, "a network that runs needs root: use sudo")
+    require(os.geteuid() == 0, "a network that runs needs root: use sudo", NotPermittedError)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     # A container may refuse to raise the hard limit of open files.
     for most in (max(hard, MOST_OPEN_FILES), hard):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from experiments.files import private_folder
-from topos.base.errors import PillarboxError, require
+from topos.base.errors import NotPermittedError, PillarboxError, require
 
 LABS = Path("/run/pillarbox/labs")
 MOST_LABS = 1000
@@ -32,7 +32,7 @@ class LabFolder(NamedTuple):
 
 def create_lab_folder() -> LabFolder:
     """Return an empty, locked folder for a new lab."""
-    require(os.geteuid() == 0, "a lab needs root: use sudo")
+    require(os.geteuid() == 0, "a lab needs root: use sudo", NotPermittedError)
     private_folder(LABS.parent)
     private_folder(LABS)
     for number in range(1, MOST_LABS):

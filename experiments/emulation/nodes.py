@@ -37,7 +37,7 @@ from experiments.linux.namespaces import (
 )
 from hosts.linux import netlink
 from hosts.linux import netlink_numbers as nl
-from topos.base.errors import PillarboxError, require
+from topos.base.errors import PillarboxError, UnknownNameError, require
 
 # maximum number of MAC addresses in a bridge's BPF program, which tests them in turn
 MOST_STRAIGHT_ON = 64
@@ -465,6 +465,7 @@ def refuse_options(options: Mapping[str, Any]) -> None:
     require(
         not names,
         f"there is no link option {names}: there are bw, delay, jitter, loss, max_queue_size, mtu",
+        UnknownNameError,
     )
 
 

@@ -14,7 +14,7 @@ from experiments.linux.queueing import Queue
 from hosts.base.load import router_for
 from hosts.base.timers import timers_for
 from hosts.live.settings import LabSettings
-from topos.base.errors import InvalidValueError, PillarboxError, require
+from topos.base.errors import InvalidValueError, PillarboxError, UnknownNameError, require
 from topos.base.topology import Topology
 
 PLANES = ("auto", "python", "ebpf", "ovs")
@@ -41,6 +41,7 @@ def _check_plane(topology: Topology, settings: LabSettings) -> None:
     require(
         settings.plane in planes,
         f"there is no plane {settings.plane!r} for {topology.spec}: {', '.join(planes)}",
+        UnknownNameError,
     )
 
 

@@ -15,7 +15,7 @@ from experiments.emulation.ovs import OpenVSwitch, OvsMiniSwitches
 from experiments.emulation.routers import Routers, Switches
 from hosts.base.algorithms import algorithms
 from hosts.live.settings import LabSettings
-from topos.base.errors import require
+from topos.base.errors import UnknownNameError, require
 from topos.base.topology import Topology
 
 BRIDGES, OVS = "bridges", OpenVSwitch.name
@@ -38,6 +38,7 @@ def switches_of(
     require(
         routing in known,
         f"{topology.spec} has no routing {routing!r}: there are {', '.join(known)}",
+        UnknownNameError,
     )
     if plane == OVS:
         return OpenVSwitch(topology, routing, seed, folder)

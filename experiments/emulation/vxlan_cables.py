@@ -32,7 +32,7 @@ from experiments.linux.link_requests import End
 from experiments.linux.namespaces import fabric
 from hosts.linux import netlink_numbers as nl
 from topos.base.emulated import emulated
-from topos.base.errors import require
+from topos.base.errors import UnsupportedError, require
 from topos.base.topology import Cable, Topology
 
 # how tunnels carry TCP's super-packets: unchanged, packed by eBPF, or not
@@ -68,6 +68,7 @@ class CableHalf(LabLink):
         require(
             self.delay is None or shaping.kernel_has_netem(),
             "this kernel has no netem, so cables between machines can have no delay: leave it out",
+            UnsupportedError,
         )
 
     @property

@@ -31,7 +31,7 @@ from experiments.text import printable
 from hosts.base.actions import Action, Drop
 from hosts.base.timers import timers_for
 from hosts.live.settings import LabSettings
-from topos.base.errors import PillarboxError, require
+from topos.base.errors import NotPermittedError, PillarboxError, require
 from topos.base.topology import Topology
 
 if TYPE_CHECKING:
@@ -208,6 +208,7 @@ def add_live(
     require(
         os.geteuid() == 0,
         "the live checks of `pillarbox grade` need root: use sudo, or leave out --live",
+        NotPermittedError,
     )
     if not report.got:
         why = "not tried: the file gets no points in memory"

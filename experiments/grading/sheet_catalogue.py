@@ -9,7 +9,7 @@ from typing import Any
 
 from experiments.grading import labs
 from experiments.grading.grading_engine import Sheet
-from topos.base.errors import PillarboxError, require
+from topos.base.errors import UnknownNameError, require
 
 
 def numbers() -> list[int]:
@@ -24,7 +24,7 @@ def sheet_of(lab: str, student: str) -> Sheet:
     number = lab.partition("-")[0]
     if not number.isdecimal() or int(number) not in numbers():
         known = ", ".join(map(str, numbers()))
-        raise PillarboxError(f"there is no lab {lab!r} to grade: graded labs are {known}")
+        raise UnknownNameError(f"there is no lab {lab!r} to grade: graded labs are {known}")
     found: Any = importlib.import_module(f"experiments.grading.labs.lab{int(number)}")
     draw = random.Random(f"sheet/{int(number)}/{student}")
     return Sheet(int(number), student, found, found.values(draw))

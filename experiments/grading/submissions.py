@@ -18,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 
 from experiments.text import printable
-from topos.base.errors import PillarboxError, require
+from topos.base.errors import PillarboxError, UnknownNameError, require
 
 MOST_SOURCE_BYTES = 200_000
 MOST_BYTES = 32 << 20  # maximum total size of a submission's files, in bytes
@@ -211,7 +211,7 @@ def submission_reader(
         given = Submission(STANDARD_INPUT, data.decode("utf-8", errors="replace"), 0.0)
         return lambda: given
     place = Path(os.path.abspath(file))  # noqa: PTH100 - unlike resolve(), it follows no link
-    require(os.path.lexists(place), f"there is no file {file}")
+    require(os.path.lexists(place), f"there is no file {file}", UnknownNameError)
 
     def read_it() -> Submission:
         try:

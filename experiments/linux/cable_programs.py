@@ -25,7 +25,7 @@ from hosts.live.devices import PAST_SHAPERS
 from hosts.wire.dcn import FIRST_MESSAGE, MESSAGE_MASK, Protocol
 from hosts.wire.frame import ETH_DCN, ETH_IP
 from hosts.wire.ipv4 import IP_IN_IP
-from topos.base.errors import PillarboxError
+from topos.base.errors import KernelError
 
 ACT_UNSPEC, ACT_SHOT, ACT_STOLEN = -1, 2, 4  # verdicts: next program; drop; drop without counting
 GET_PRANDOM_U32, CLONE_REDIRECT, REDIRECT, REDIRECT_PEER = 7, 13, 23, 155  # BPF helper functions
@@ -268,7 +268,7 @@ def load(program: bytes) -> int:
     try:
         return bpf.load_program(program)
     except OSError as error:
-        raise PillarboxError(
+        raise KernelError(
             f"the kernel refused a BPF program ({error.strerror}): silent cuts, losses, rates and "
             "cables between servers need one with CONFIG_NET_CLS_BPF, and root"
         ) from None

@@ -23,7 +23,7 @@ from hosts.linux import instructions as ebpf
 from hosts.linux import netlink_numbers as nl
 from hosts.linux.instructions import R0, R1, R2, R3, R4, R5, R6, R7, R8, R10
 from hosts.linux.netlink import attribute
-from topos.base.errors import PillarboxError, require
+from topos.base.errors import PillarboxError, UnknownNameError, require
 
 DROPTAIL, CODEL, FQ_CODEL, ECN = "droptail", "codel", "fq_codel", "ecn"
 KINDS = (DROPTAIL, CODEL, FQ_CODEL, ECN)
@@ -59,7 +59,9 @@ class Queue(NamedTuple):
     def check(self) -> None:
         """Raise PillarboxError if the kind or length of the queue is invalid."""
         require(
-            self.kind in KINDS, f"there is no queue {self.kind!r}: there are {', '.join(KINDS)}"
+            self.kind in KINDS,
+            f"there is no queue {self.kind!r}: there are {', '.join(KINDS)}",
+            UnknownNameError,
         )
         length_bytes(self.length or DEFAULT_LENGTH, 1e6, 1)
 

@@ -56,7 +56,7 @@ from hosts.linux.calls import (
     unshare,
 )
 from hosts.linux.rights import MACHINE, give_up_capabilities, take_role
-from topos.base.errors import PillarboxError, require
+from topos.base.errors import NotPermittedError, PillarboxError, require
 
 PASSED_IN = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 WAITED_FOR = {*PASSED_IN, signal.SIGCHLD}
@@ -139,7 +139,7 @@ def _protected(function: Callable[[], int]) -> NoReturn:
 
 def _enter(private_tmp: bool) -> int | None:
     """Fork twice; return None in the program, and the program's exit code in the outer process."""
-    require(os.geteuid() == 0, "a sandbox needs root: use sudo")
+    require(os.geteuid() == 0, "a sandbox needs root: use sudo", NotPermittedError)
     _flush()
     groups = cgroups.parents()
     alive, held = os.pipe()  # pipe that closes when the outer process dies

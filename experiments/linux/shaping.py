@@ -43,7 +43,7 @@ from hosts.linux.netlink import (
     text,
 )
 from hosts.live.devices import PAST_SHAPERS
-from topos.base.errors import PillarboxError, require
+from topos.base.errors import PillarboxError, UnsupportedError, require
 
 # sysfs file of HTB's hysteresis, a setting of the whole machine: packets leave in bursts
 HYSTERESIS = Path("/sys/module/sch_htb/parameters/htb_hysteresis")
@@ -357,6 +357,7 @@ def check_queue(queue: Queue) -> None:
         queue.kind not in queueing.BY_KERNEL or kernel_has_queue(queue.kind),
         f"this kernel has no {queue.kind} (CONFIG_NET_SCH_{queue.kind.upper()}): choose the queue "
         "droptail, or ecn, which marks packets by a program",
+        UnsupportedError,
     )
 
 

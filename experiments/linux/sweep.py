@@ -35,7 +35,7 @@ from experiments.files import private_folder
 from experiments.linux import cgroups, kernel_settings, link_requests
 from experiments.linux.namespaces import FIRST_GROUP, fabric, set_lab_slot
 from hosts.linux import netlink
-from topos.base.errors import PillarboxError, require
+from topos.base.errors import NotPermittedError, PillarboxError, require
 
 RUNS = Path("/run/pillarbox")
 SLOTS = range(1, 1000)  # numbers of registered labs; slot 0 is for networks without a record
@@ -74,7 +74,7 @@ class SweptLab:
     @classmethod
     def begin(cls) -> SweptLab:
         """Register this process as a lab, so that its processes and interfaces can be removed."""
-        require(os.geteuid() == 0, "a network that runs needs root: use sudo")
+        require(os.geteuid() == 0, "a network that runs needs root: use sudo", NotPermittedError)
         private_folder(RUNS)
         for slot in SLOTS:
             record = _claimed_record(slot)

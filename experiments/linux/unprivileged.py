@@ -37,7 +37,7 @@ from hosts.linux.calls import (
     leave_session_keyring,
 )
 from hosts.linux.rights import drop_capabilities, limit_capabilities
-from topos.base.errors import PillarboxError
+from topos.base.errors import UnknownNameError
 
 NOT_FOUND = 127  # exit code for a program that cannot be run, as in a shell
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
@@ -69,7 +69,7 @@ def account_of(name: str) -> Account:
     try:
         found = pwd.getpwnam(name)
     except KeyError:
-        raise PillarboxError(f"there is no user {name}") from None
+        raise UnknownNameError(f"there is no user {name}") from None
     groups = tuple(os.getgrouplist(name, found.pw_gid))
     return Account(name, found.pw_uid, found.pw_gid, groups, found.pw_dir, found.pw_shell)
 

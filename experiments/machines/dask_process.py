@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.files import CHECKOUT
-from topos.base.errors import PillarboxError, require
+from topos.base.errors import NotPermittedError, PillarboxError, require
 
 PACKAGES = ("topos", "hosts", "experiments")
 SUFFIXES = (".py", ".c", ".h")
@@ -83,6 +83,7 @@ def _check(order: dict[str, Any]) -> None:
     require(
         os.geteuid() == 0,
         "Pillarbox needs root on each host of a cluster, for namespaces: let ssh log in as root",
+        NotPermittedError,
     )
     here = source_hash()
     require(

@@ -54,7 +54,7 @@ from experiments.machines.remote_parts import (
 from experiments.machines.worker_program import command_for
 from hosts.base.failures import Failures
 from hosts.live.settings import LabSettings
-from topos.base.errors import PillarboxError, require
+from topos.base.errors import PillarboxError, UnsupportedError, require
 from topos.base.topology import Topology
 
 SINGLE_PACKETS = (
@@ -127,6 +127,7 @@ class LabOverMachines(Lab):
         require(
             found is None or isinstance(found, Routers),
             "Open vSwitch works in labs on one machine only: omit --plane ovs or --machines",
+            UnsupportedError,
         )
         return found and DistributedSwitches(found, self._ask_all)
 
@@ -318,7 +319,7 @@ class LabOverMachines(Lab):
 
     def resize(self, servers: int) -> None:
         """Raise PillarboxError: nodes would have to move between machines."""
-        raise PillarboxError(
+        raise UnsupportedError(
             "a lab over several machines cannot be resized: start it anew in the other size"
         )
 

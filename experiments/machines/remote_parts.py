@@ -32,7 +32,7 @@ from experiments.machines.trial_support import Machines
 from hosts.base.failures import Failures
 from hosts.base.fault_kinds import LOST_ONE_WAY, FaultKind
 from hosts.linux.calls import inside
-from topos.base.errors import PillarboxError, require
+from topos.base.errors import PillarboxError, UnsupportedError, require
 from topos.base.topology import Topology
 
 
@@ -408,6 +408,7 @@ class DistributedFaults(Faults):
         require(
             kind.effect != LOST_ONE_WAY,
             f"labs over several machines have no faults in one direction: write {kind.verb} A-B",
+            UnsupportedError,
         )
 
     def _set_carrier(self, ends: set[Any], *, up: bool) -> None:

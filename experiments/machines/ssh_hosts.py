@@ -27,7 +27,7 @@ from typing import Any
 from experiments.files import CHECKOUT, toml_in
 from experiments.machines.cluster_registry import write_keys
 from experiments.machines.dask_processes import DaskChildProcess, keys_for, order_for
-from topos.base.errors import PillarboxError, require
+from topos.base.errors import PillarboxError, UnknownNameError, require
 
 PORT = 8786  # TCP port of Dask's scheduler on the first host
 START_S, CONNECT_S, ALIVE_S, MOST_ALIVE = 60.0, 10, 5, 3
@@ -76,6 +76,7 @@ def read(file: Path) -> Hosts:
         file.is_file(),
         f'there is no {file}: write hosts = ["10.0.0.2", "10.0.0.3"] into it, or name a scheduler '
         "that runs, as tcp://HOST:8786",
+        UnknownNameError,
     )
     said = toml_in(file)
     unknown = sorted(set(said) - KEYS)
@@ -193,7 +194,7 @@ def _address_of(host: str) -> str:
     try:
         return socket.gethostbyname(host)
     except OSError:
-        raise PillarboxError(
+        raise UnknownNameError(
             f"there is no host {host}: write names or addresses that are known here, or its "
             "address into `addresses` where only ssh knows the name"
         ) from None

@@ -21,7 +21,7 @@ from experiments.control.client import LabEntrance
 from experiments.page import shells
 from experiments.traffic.patterns import PATTERNS
 from hosts.base import fault_kinds
-from topos.base.errors import PillarboxError, require
+from topos.base.errors import NotPermittedError, PillarboxError, require
 
 LOOKS = frozenset(["sample", "state", "log", "status", "path", "why"])
 DEEDS = frozenset([*fault_kinds.VERBS, "heal", "revive", "cable", "ping", "run", "finish"])
@@ -146,17 +146,21 @@ def checked(asked: dict[str, Any]) -> dict[str, Any]:
     {'ask': 'run', 'words': ['all-to-all', 'duration_s=5']}
     >>> checked({"ask": "run", "words": ["all-to-all", "sizes=/etc/shadow"]})
     Traceback (most recent call last):
-    topos.base.errors.PillarboxError: a page may not set 'sizes' of a workload
+    topos.base.errors.NotPermittedError: a page may not set 'sizes' of a workload
     >>> checked({"ask": "enter", "server": "0.0"})
     Traceback (most recent call last):
-    topos.base.errors.PillarboxError: a page may not ask for 'enter'
+    topos.base.errors.NotPermittedError: a page may not ask for 'enter'
     """
     require(bool(asked), 'malformed request: send one line of JSON with "id" and "ask"')
     command = asked.get("ask")
     known = isinstance(command, str) and command in LOOKS | DEEDS | shells.DEEDS
-    require(known, f"a page may not ask for {command!r}")
+    require(known, f"a page may not ask for {command!r}", NotPermittedError)
     keys = shells.KEYS if command in shells.DEEDS else KEYS
-    require(asked.keys() <= keys, f"a page may not send {' '.join(sorted(asked.keys()))}")
+    require(
+        asked.keys() <= keys,
+        f"a page may not send {' '.join(sorted(asked.keys()))}",
+        NotPermittedError,
+    )
     if command == "run":
         _check_run(asked.get("words"))
     return asked
@@ -170,4 +174,4 @@ def _check_run(words: Any) -> None:
     require(pattern in PATTERNS, f"{pattern!r} is not a pattern: use {', '.join(PATTERNS)}")
     for value in values:
         name = value.partition("=")[0]
-        require(name in RUN_KEYS, f"a page may not set {name!r} of a workload")
+        require(name in RUN_KEYS, f"a page may not set {name!r} of a workload", NotPermittedError)

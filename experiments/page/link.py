@@ -9,7 +9,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from topos.base.errors import PillarboxError
+from topos.base.errors import LabEndedError, PillarboxError
 
 LONGEST_ANSWER = 16 << 20  # maximum length of an answer from the lab, in bytes
 
@@ -33,7 +33,7 @@ class LabConnection:
     async def ask(self, **request: Any) -> Any:
         """Return the lab's answer to a request; raise PillarboxError if it refuses or has ended."""
         if self.ended.done():
-            raise PillarboxError("the lab has ended")
+            raise LabEndedError("the lab has ended")
         number = next(self._numbers)
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._pending_answers[number] = answer
@@ -62,4 +62,4 @@ class LabConnection:
         finally:
             for answer in self._pending_answers.values():
                 if not answer.done():
-                    answer.set_exception(PillarboxError("the lab has ended"))
+                    answer.set_exception(LabEndedError("the lab has ended"))

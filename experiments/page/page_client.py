@@ -19,7 +19,7 @@ import aiohttp
 from yarl import URL
 
 from experiments.page.recording import VERSION
-from topos.base.errors import PillarboxError, require
+from topos.base.errors import LabEndedError, PillarboxError, require
 
 
 class Client:
@@ -83,7 +83,7 @@ class Client:
             if message["is"] == kind:
                 found: dict[str, Any] = message[kind]
                 return found
-        raise PillarboxError("the page has ended")
+        raise LabEndedError("the page has ended")
 
     async def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
         """Yield the page's messages."""
@@ -93,7 +93,7 @@ class Client:
     async def _next_message(self) -> dict[str, Any]:
         message = await self._channel.receive()
         if message.type is not aiohttp.WSMsgType.TEXT:
-            raise PillarboxError("the page has ended")
+            raise LabEndedError("the page has ended")
         content: dict[str, Any] = json.loads(message.data)
         return content
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 from experiments.files import SHEETS
 from experiments.interpreter import module_command
 from hosts.linux.calls import die_with_parent
-from topos.base.errors import PillarboxError, require
+from topos.base.errors import PillarboxError, UnknownNameError, require
 
 LONGEST_FILE = 1 << 18  # maximum size of an uploaded file in bytes; `grade` has its own limit
 LONGEST_S = 300.0  # timeout of grading in seconds
@@ -42,7 +42,11 @@ class Sheets:
     def text(self, number: str) -> str:
         """Return the text of a lab sheet in Markdown."""
         known = ", ".join(self._texts)
-        require(number in self._texts, f"sheet {number} does not exist: choose one of {known}")
+        require(
+            number in self._texts,
+            f"sheet {number} does not exist: choose one of {known}",
+            UnknownNameError,
+        )
         return self._texts[number]
 
     def part(self, number: str, place: str) -> str:

@@ -6,7 +6,7 @@ import re
 import socket
 from typing import NamedTuple
 
-from topos.base.errors import PillarboxError, require
+from topos.base.errors import PillarboxError, UnknownNameError, require
 
 LOOPBACK = "127.0.0.1"
 
@@ -29,7 +29,7 @@ def reserved_port(listen: str = "") -> ReservedPort:
     )
     address = found[1].strip("[]") if found else LOOPBACK
     port = int(found[2] or 0) if found else 0
-    require(port < 1 << 16, f"port {port} does not exist: use a port up to 65535")
+    require(port < 1 << 16, f"port {port} does not exist: use a port up to 65535", UnknownNameError)
     made = None
     try:
         family, _, _, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]

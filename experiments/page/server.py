@@ -27,7 +27,7 @@ from experiments.page.link import LabConnection
 from experiments.page.page_sheets import LONGEST_FILE, Sheets
 from experiments.page.recorder import Recorder
 from experiments.page.standalone import CONTENT_TYPES, files, standalone_pieces
-from topos.base.errors import PillarboxError, require
+from topos.base.errors import NotPermittedError, PillarboxError, require
 
 VERBS = {
     OPERATE: LOOKS - {"sample", "status"} | DEEDS | shells.DEEDS | {"sheet", "values"},
@@ -263,7 +263,11 @@ class PageServer:
             return {"sheets": sheets.titles()}
         if len(words) == 1:
             return {"sheet": words[0], "text": sheets.text(words[0])}
-        require(mailbox.role == OPERATE, "this page may not select a part: it only watches")
+        require(
+            mailbox.role == OPERATE,
+            "this page may not select a part: it only watches",
+            NotPermittedError,
+        )
         title = sheets.part(words[0], words[1])
         self._recorder.add_event("sheet", time.monotonic(), words[:2], title=title)
         return {}

@@ -29,7 +29,7 @@ from experiments.traffic.flows import (
 )
 from experiments.traffic.generator_process import ANSWER_S, GeneratorProcess, last_log_line
 from experiments.traffic.generator_worker import BOARD_BYTES, ROW, GeneratorTask
-from topos.base.errors import PillarboxError, require
+from topos.base.errors import PillarboxError, UnsupportedError, require
 
 if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
@@ -233,6 +233,6 @@ def check_congestion_control(name: str) -> None:
             trying.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
         except OSError:
             known = ", ".join(sorted(AVAILABLE.read_text().split()))
-            raise PillarboxError(
+            raise UnsupportedError(
                 f"this kernel has no TCP congestion control {name!r}: choose one of {known}"
             ) from None

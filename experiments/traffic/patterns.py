@@ -17,7 +17,7 @@ from typing import Any
 from experiments.traffic.flows import Flow
 from experiments.traffic.workload import Workload
 from hosts.base.algorithms import choose, route
-from topos.base.errors import meant, require
+from topos.base.errors import UnknownNameError, meant, require
 from topos.base.topology import Topology
 
 MOST_FLOWS = 1_000_000  # maximum number of flows of a workload, limited by memory
@@ -284,7 +284,7 @@ def pattern_of(workload: Workload, others: Mapping[str, TrafficPattern]) -> Traf
     """
     name, patterns = workload.pattern, {**PATTERNS, **others}
     hint = meant(name, patterns)
-    require(name in patterns, f"there is no traffic pattern {name!r}: {hint}")
+    require(name in patterns, f"there is no traffic pattern {name!r}: {hint}", UnknownNameError)
     known = {**patterns[name].options, **COMMON_OPTIONS}
     for option in workload.options:
         require(

@@ -28,7 +28,7 @@ import numpy
 from numpy.typing import ArrayLike, NDArray
 
 from experiments.traffic.workload import MOST_BYTES
-from topos.base.errors import PillarboxError, meant, require
+from topos.base.errors import PillarboxError, UnknownNameError, meant, require
 
 if TYPE_CHECKING:
     Floats = NDArray[numpy.float64]
@@ -181,6 +181,7 @@ def sizes_of(name: str) -> FlowSizes:
         looks_like_file or (len(name) <= LONGEST_NAME and Path(name).is_file()),
         f"there is no distribution of sizes {name!r}: {meant(name, TABLES)}; or give a number of "
         "bytes for all flows, or a FILE whose lines have bytes and probability",
+        UnknownNameError,
     )
     return read_sizes(Path(name))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from experiments.linux.namespaces import HOST_SYSCTLS, write_sysctl
 from experiments.linux.processes import processors
 from experiments.traffic.flows import Flow, Sending, Tool
-from topos.base.errors import require
+from topos.base.errors import UnknownNameError, require
 
 if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
@@ -81,7 +81,11 @@ def chosen_tool(name: str, flows: int) -> str:
     if name == AUTO:
         few = flows <= IPERF3_FLOWS * processors()
         return "iperf3" if there and few else "generator"
-    require(name in TOOLS, f"there is no traffic tool {name!r}: choose {AUTO}, {', '.join(TOOLS)}")
+    require(
+        name in TOOLS,
+        f"there is no traffic tool {name!r}: choose {AUTO}, {', '.join(TOOLS)}",
+        UnknownNameError,
+    )
     require(
         there or name != "iperf3",
         "iperf3 is not installed: install it (apt install iperf3), or choose generator",

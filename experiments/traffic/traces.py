@@ -22,7 +22,7 @@ from experiments.text import printable
 from experiments.traffic.arrivals import Arrivals
 from experiments.traffic.patterns import MOST_FLOWS
 from experiments.traffic.workload import MOST_BYTES
-from topos.base.errors import PillarboxError, require
+from topos.base.errors import PillarboxError, UnknownNameError, require
 from topos.base.topology import Topology
 
 COLUMNS = ("time_s", "source", "destination", "bytes")
@@ -145,7 +145,9 @@ class _TraceServers:
         # traces of other programs have server numbers, not addresses
         if text.isascii() and text.isdecimal() and len(text) <= 18:
             has = f"{topology.spec} has servers 0 to {topology.servers - 1}"
-            require(int(text) < topology.servers, f"there is no server {text}: {has}")
+            require(
+                int(text) < topology.servers, f"there is no server {text}: {has}", UnknownNameError
+            )
             return int(text)
         found = topology.node(text)
         require(found < topology.servers, f"{text} is no server of {topology.spec}")
@@ -263,6 +265,7 @@ def _check_server_column(file: Path, name: str, found: Any) -> bool:
     require(
         is_text or types.is_integer(kind),
         f"{file} is no trace: its column {name} has no servers but {kind}",
+        UnknownNameError,
     )
     return bool(is_text)
 

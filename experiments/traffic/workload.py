@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from topos.base.errors import meant, require
+from topos.base.errors import UnknownNameError, meant, require
 
 POISSON = "poisson"
 TRACES = (".csv", ".parquet")
@@ -92,6 +92,7 @@ class Workload:
         require(
             self.load_of in LOADS_OF,
             f"load_of: there is no capacity {self.load_of!r} for a load: {hint}",
+            UnknownNameError,
         )
 
 

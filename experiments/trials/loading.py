@@ -20,7 +20,7 @@ from experiments.trials.plans.lines import line_of
 from experiments.trials.plans.overrides import overridden
 from experiments.trials.plans.values import made, plain
 from hosts.base.load import module_from
-from topos.base.errors import InvalidValueError, PillarboxError, meant, require
+from topos.base.errors import InvalidValueError, NotPermittedError, PillarboxError, meant, require
 
 # Value of rate_mbit that stands for the highest rate that this machine emulates faithfully.
 CALIBRATED = "calibrated"
@@ -116,7 +116,9 @@ def experiment_of(
         [one for one in systems if _is_calibrated(one)] if isinstance(systems, list) else []
     )
     if calibrated:
-        require(calibrated_mbit is not None, "a calibrated rate needs root: use sudo")
+        require(
+            calibrated_mbit is not None, "a calibrated rate needs root: use sudo", NotPermittedError
+        )
         assert calibrated_mbit is not None
         systems = [
             made(System, {**one, "rate_mbit": None}, f"systems.{number}")

@@ -16,7 +16,7 @@ from hosts.base.path import Path
 from hosts.base.router import Router
 from hosts.base.shortest import shortest_path
 from hosts.base.spf import shortest_router
-from topos.base.errors import PillarboxError, meant
+from topos.base.errors import UnknownNameError, UnsupportedError, meant
 from topos.base.topology import Topology
 
 
@@ -61,10 +61,10 @@ def choose(topology: Topology, name: str | None, several: bool, opposite: bool) 
         fitting = (n for n, algorithm in known.items() if algorithm.path_set or not several)
         name = next(fitting, SHORTEST)
     if name not in known:
-        raise PillarboxError(f"{topology.spec} has no routing {name!r}: {meant(name, known)}")
+        raise UnknownNameError(f"{topology.spec} has no routing {name!r}: {meant(name, known)}")
     if opposite:
         if not known[name].opposite:
-            raise PillarboxError(f"{name} of {topology.spec} has no direction to choose")
+            raise UnsupportedError(f"{name} of {topology.spec} has no direction to choose")
         name = known[name].opposite
     return name
 
@@ -96,7 +96,7 @@ def route(
         used = list(working if several else islice(working, 1))
         return Routed(used, "" if used else f"all {len(paths)} disjoint paths have failed")
     if not algorithm.path:
-        raise PillarboxError(
+        raise UnsupportedError(
             f"{name} of {topology.spec} has no path computation: run its protocol with --protocol"
         )
     path = algorithm.path(topology, source, destination)

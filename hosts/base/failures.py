@@ -9,7 +9,7 @@ from itertools import pairwise
 from hosts.base.fault_kinds import CABLE, RACK, SERVER, fault_kind
 from hosts.base.faults import Fault, read
 from hosts.base.path import Path, Step, switches_between
-from topos.base.errors import require
+from topos.base.errors import UnknownNameError, require
 from topos.base.topology import Topology
 
 Pair = frozenset[int]
@@ -81,7 +81,9 @@ def parse_failures(topology: Topology, texts: Iterable[str]) -> Failures:
             f"failures of a path have no times (at, until): write {fault.named!r}",
         )
         kind = fault_kind(fault.kind)
-        require(kind.breaks, f"{kind.verb!r} is not a failure: packets still pass the {kind.target}")
+        require(
+            kind.breaks, f"{kind.verb!r} is not a failure: packets still pass the {kind.target}"
+        )
         if kind.target == CABLE:
             links.add(_link(topology, *fault.what))
         elif kind.target == SERVER:
@@ -121,5 +123,9 @@ def _link(topology: Topology, a: str, b: str) -> Pair:
     around = {plug.node for _, plug in topology.neighbours(ends[0])}
     if ends[0] < topology.servers and ends[1] < topology.servers:
         around.update(p for port in range(topology.ports) for p in topology.peers(ends[0], port))
-    require(ends[1] in around, f"there is no link between {a} and {b} in {topology.spec}")
+    require(
+        ends[1] in around,
+        f"there is no link between {a} and {b} in {topology.spec}",
+        UnknownNameError,
+    )
     return frozenset(ends)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from topos.base.errors import PillarboxError, meant, require
+from topos.base.errors import PillarboxError, UnknownNameError, meant, require
 
 # Targets of faults: the kinds of things that break.
 CABLE, SERVER, SWITCH, RACK = "cable", "server", "switch", "rack"
@@ -145,7 +145,7 @@ def kinds_of_verb(verb: str) -> list[FaultKind]:
         return found
     named = BY_NAME.get(verb)
     hint = f"did you mean {named.words}?" if named else meant(verb, BY_WORDS)
-    raise PillarboxError(f"there is no fault {verb!r}: {hint}")
+    raise UnknownNameError(f"there is no fault {verb!r}: {hint}")
 
 
 def amount_of(kind: FaultKind, words: list[str]) -> tuple[float, list[str]]:

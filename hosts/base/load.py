@@ -17,7 +17,7 @@ from types import ModuleType
 from hosts.base.algorithms import algorithms
 from hosts.base.file_ownership import callers, foreign_writer
 from hosts.base.router import Router
-from topos.base.errors import PillarboxError, require
+from topos.base.errors import NotPermittedError, PillarboxError, UnknownNameError, require
 from topos.base.topology import Topology
 
 
@@ -30,7 +30,7 @@ def router_for(topology: Topology, name: str) -> type[Router]:
         return router_from_file(Path(name))
     known = {key: found.router for key, found in algorithms(topology).items() if found.router}
     if name not in known:
-        raise PillarboxError(
+        raise UnknownNameError(
             f"{topology.spec} has no routing {name!r}: there are {', '.join(known)}, "
             "or a FILE.py with your own router class"
         )
@@ -67,6 +67,7 @@ def module_from(file: Path, kind: str) -> ModuleType:
         require(
             not writer,
             f"{file} is not run as root, since other users can modify the file: {writer}",
+            NotPermittedError,
         )
     try:
         with open(file, "rb", opener=_open_nonblocking) as opened:

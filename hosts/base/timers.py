@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from hosts.base.declarations import declared
-from topos.base.errors import PillarboxError
+from topos.base.errors import UnknownNameError
 from topos.base.topology import Topology
 
 # CPU time of sending, and of receiving, one control message, in seconds.
@@ -121,7 +121,7 @@ def timers_for(topology: Topology, name: str = "fast", cpus: int = CPUS) -> Time
     if name == "fast":
         timers = _large_network_timers(timers) if topology.servers > SMALL else fast(timers)
     elif name != "paper":
-        raise PillarboxError(f"there are no {name!r} timers: choose fast or paper")
+        raise UnknownNameError(f"there are no {name!r} timers: choose fast or paper")
     spacing_s = topology.servers * probe_round_cost_s(topology) / (PROBE_SHARE * cpus)
     return replace(timers, probe_spacing_s=spacing_s)
 

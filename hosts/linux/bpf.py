@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from topos.base.errors import PillarboxError
+from topos.base.errors import KernelError
 
 # Command numbers of the system call bpf(2), from linux/bpf.h.
 MAP_CREATE, MAP_LOOKUP, MAP_UPDATE, MAP_DELETE, PROG_LOAD = 0, 1, 2, 3, 5
@@ -47,7 +47,7 @@ _libc.syscall.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c
 _libc.syscall.restype = ctypes.c_long
 
 
-class BpfError(PillarboxError):
+class BpfError(KernelError):
     """Error: the kernel or the machine refused an eBPF operation."""
 
 

@@ -20,7 +20,7 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from topos.base.errors import PillarboxError
+from topos.base.errors import NotPermittedError
 
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x04000000, 0x08000000
 CLONE_NEWPID, CLONE_NEWNET = 0x20000000, 0x40000000
@@ -76,7 +76,7 @@ def unshare(flags: int) -> None:
     """Move this process into new namespaces (CLONE_NEW flags)."""
     if _libc.unshare(flags):
         why = os.strerror(ctypes.get_errno())
-        raise PillarboxError(
+        raise NotPermittedError(
             f"this process may not create a namespace: {why}; {more_rights_hint()}"
         )
 

@@ -17,7 +17,7 @@ from collections.abc import Container, Iterator, Sequence
 from typing import NamedTuple
 
 from hosts.linux import netlink_numbers as nl
-from topos.base.errors import PillarboxError
+from topos.base.errors import KernelError
 
 HEADER = struct.Struct("=IHHII")  # struct nlmsghdr: length, type, flags, sequence, port
 LINK = struct.Struct("=BxHiII")  # struct ifinfomsg: family, type, index, flags, changed flags
@@ -37,7 +37,7 @@ class Message(NamedTuple):
     ignored_error: int = 0  # errno in the kernel's answer that counts as success
 
 
-class NetlinkError(PillarboxError):
+class NetlinkError(KernelError):
     """Error of a netlink request that the kernel refused; `errno` is its error number."""
 
     def __init__(self, code: int, deed: str, detail: str) -> None:

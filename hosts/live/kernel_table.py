@@ -36,7 +36,7 @@ from hosts.wire import ipv4
 from hosts.wire.header import ByHeader
 from hosts.wire.ipv4 import FlowKey
 from hosts.wire.relay_keys import ByDestination, ByFlow, ByTunnel, RelayKey
-from topos.base.errors import require
+from topos.base.errors import UnknownNameError, require
 
 # Entries in each of the two eBPF tables of decisions; 1024 entries always take 170 KB of memory.
 # FLOW_ENTRIES is for routers that decide by flow: the number of flows that hosts/ficonn stores.
@@ -303,7 +303,11 @@ class KernelTable:
         return _WHITHER.pack(ifindex, macs)
 
     def _table_port(self, number: int) -> TablePort:
-        require(number in self._ports, f"the eBPF data plane of this server has no port {number}")
+        require(
+            number in self._ports,
+            f"the eBPF data plane of this server has no port {number}",
+            UnknownNameError,
+        )
         return self._ports[number]
 
 

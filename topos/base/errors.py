@@ -10,6 +10,26 @@ class PillarboxError(ValueError):
     """Error of a request: the network, name, option or machine does not allow it."""
 
 
+class UnknownNameError(PillarboxError):
+    """Error of a name that does not exist: a network, node, cable, routing, command or file."""
+
+
+class UnsupportedError(PillarboxError):
+    """Error of a request that this network, routing, kernel or machine cannot carry out."""
+
+
+class NotPermittedError(PillarboxError):
+    """Error of a request that this caller is not allowed to make, such as one that needs root."""
+
+
+class LabEndedError(PillarboxError):
+    """Error of a request to a lab that has ended, or is ending or starting."""
+
+
+class KernelError(PillarboxError):
+    """Error of a request that the kernel refused."""
+
+
 class InvalidValueError(PillarboxError):
     """Error of an invalid value in the settings of an experiment or lab.
 
@@ -39,7 +59,31 @@ def meant(name: str, known: Iterable[str], otherwise: str = "") -> str:
     return f"did you mean {close[0]}?" if close else otherwise or f"there are {', '.join(known)}"
 
 
-def require(condition: bool, sentence: str) -> None:
-    """Raise PillarboxError with this sentence unless the condition is true."""
+def require(condition: bool, sentence: str, error: type[PillarboxError] = PillarboxError) -> None:
+    """Raise PillarboxError, or a class of it, with this sentence unless the condition is true."""
     if not condition:
-        raise PillarboxError(sentence)
+        raise error(sentence)
+
+
+# Classes of errors by name, for errors that one process reports to another.
+ERRORS: dict[str, type[PillarboxError]] = {
+    error.__name__: error
+    for error in (
+        PillarboxError,
+        UnknownNameError,
+        UnsupportedError,
+        NotPermittedError,
+        LabEndedError,
+        KernelError,
+    )
+}
+
+
+def reported_error(kind: str, sentence: str) -> PillarboxError:
+    """Return an error that another process has reported, by the name of its class."""
+    return ERRORS.get(kind, PillarboxError)(sentence)
+
+
+def error_kind(error: Exception) -> str:
+    """Return the name of an error's class that another process can look up in `ERRORS`."""
+    return next((one.__name__ for one in type(error).__mro__ if one.__name__ in ERRORS), "")

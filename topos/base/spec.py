@@ -12,7 +12,7 @@ import pkgutil
 import sys
 from functools import cache
 
-from topos.base.errors import PillarboxError, meant, require
+from topos.base.errors import PillarboxError, UnknownNameError, meant, require
 from topos.base.topology import Topology
 
 # Package `topos`, taken from sys.modules, since an import statement would be circular.
@@ -52,7 +52,7 @@ def network(kind: str) -> type[Topology]:
     known = kinds()
     if kind not in known:
         hint = meant(kind, known)
-        raise PillarboxError(f"there is no network {kind!r}: {hint}")
+        raise UnknownNameError(f"there is no network {kind!r}: {hint}")
     module = importlib.import_module(f"topos.{kind}")
     for network_class in vars(module).values():
         if (

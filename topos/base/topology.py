@@ -20,7 +20,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from topos.base.addressing import UidAddresses
-from topos.base.errors import PillarboxError, require
+from topos.base.errors import PillarboxError, UnknownNameError, require
 from topos.base.layout import Layout, grid_layout
 from topos.base.polymorphic import NOTHING, Number
 
@@ -285,6 +285,7 @@ class Topology(UidAddresses, ABC):
         require(
             0 <= server < self.servers,
             f"server {address!r} is not in {self.spec}, which has only {self.servers} servers",
+            UnknownNameError,
         )
         return server
 
@@ -309,7 +310,9 @@ class Topology(UidAddresses, ABC):
             return self.servers + self.switch(text)
         if text[:1] == "h" and _is_number(text[1:]):
             number = int(text[1:])
-            require(number < self.servers, f"there is no host {text} in {self.spec}")
+            require(
+                number < self.servers, f"there is no host {text} in {self.spec}", UnknownNameError
+            )
             return number
         return self.server(text.removesuffix(f".{self.kind}"))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from topos.base.errors import PillarboxError, meant, require
+from topos.base.errors import UnknownNameError, meant, require
 from topos.structures import butterflies, grids, trees
 from topos.structures.base import Structure
 
@@ -36,7 +36,7 @@ def parse(spec: str) -> Structure:
     known = structure_classes()
     if name not in known:
         hint = meant(name, known)
-        raise PillarboxError(f"there is no graph structure {name!r}: {hint}")
+        raise UnknownNameError(f"there is no graph structure {name!r}: {hint}")
     make: Callable[..., Any] = known[name]
     parameters = known[name].parameters
     require(

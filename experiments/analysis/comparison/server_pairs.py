@@ -12,7 +12,7 @@ from experiments.analysis.fluid.directed_links import link_count, links_of, work
 from experiments.analysis.fluid.disjoint import DisjointPathCount, disjoint_paths
 from hosts.base.algorithms import algorithms, route
 from hosts.base.failures import NONE, Failures
-from topos.base.errors import meant, require
+from topos.base.errors import UnknownNameError, meant, require
 from topos.base.topology import Topology
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ def known_routing_names(topology: Topology, routings: Iterable[str]) -> list[str
         require(
             name in known,
             f"{topology.spec} has no routing {name!r}: {meant(name, known)}",
+            UnknownNameError,
         )
     return names
 

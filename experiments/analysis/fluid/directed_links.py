@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hosts.base.failures import NONE, Failures
 from hosts.base.path import Path, switches_between
-from topos.base.errors import require
+from topos.base.errors import UnknownNameError, require
 from topos.base.polymorphic import NOTHING
 from topos.base.topology import Topology
 
@@ -159,6 +159,7 @@ def working_links(topology: Topology, failures: Failures = NONE) -> Bools:
             bool(cables),
             f"there is no cable between {_node_name(topology, a)} and {_node_name(topology, b)}: "
             "name a server and its switch",
+            UnknownNameError,
         )
         for port, plug in cables:
             works[link_at(topology, a, port)] = False

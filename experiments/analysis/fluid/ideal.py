@@ -29,7 +29,7 @@ from experiments.traffic.flows import Flow
 from hosts.base.algorithms import algorithms, route
 from hosts.base.failures import NONE, Failures
 from hosts.base.path import Path
-from topos.base.errors import require
+from topos.base.errors import UnknownNameError, require
 from topos.base.spec import parse
 from topos.base.topology import Topology
 
@@ -88,6 +88,7 @@ def routing_or_default(topology: Topology, routing: str) -> str:
     require(
         not routing or routing in known,
         f"{topology.spec} has no routing {routing!r}: routings are {', '.join(known)}",
+        UnknownNameError,
     )
     return routing or next(iter(known))
 

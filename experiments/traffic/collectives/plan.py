@@ -19,7 +19,7 @@ from experiments.traffic.collectives.schedules import AllReduceSchedule
 from experiments.traffic.distribution_plan import plan_of
 from experiments.traffic.flows import Flow
 from experiments.traffic.workload import Workload
-from topos.base.errors import meant, require
+from topos.base.errors import UnknownNameError, meant, require
 from topos.base.topology import Topology
 
 ELEMENT_BYTES = 4  # size of a data element (int32) in bytes
@@ -286,6 +286,7 @@ def plan_for(topology: Topology, workload: Workload, algorithm: str, seed: int) 
         name in known,
         f"the collective operation {workload.pattern} has no algorithm {name!r}: "
         f"{meant(name, list(known))}",
+        UnknownNameError,
     )
     require(
         workload.volume_bytes is not None,
@@ -303,6 +304,7 @@ def plan_for(topology: Topology, workload: Workload, algorithm: str, seed: int) 
             option in OPTIONS,
             f"the collective operation {workload.pattern} has no option {option!r}: "
             f"{meant(option, OPTIONS)}",
+            UnknownNameError,
         )
     asked = AlgorithmRequest(topology, _rank_servers(topology, workload, seed), workload.options)
     graph = known[name](asked)

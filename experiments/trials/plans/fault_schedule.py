@@ -18,7 +18,7 @@ from experiments.trials.plans.experiment import FaultAt, FaultRate
 from hosts.base.failures import Failures, rack
 from hosts.base.fault_kinds import CABLE, RACK, SERVER, SWITCH, fault_kind
 from hosts.base.faults import Fault, kind_of, read
-from topos.base.errors import require
+from topos.base.errors import UnknownNameError, require
 from topos.base.topology import Topology
 
 FOR_EVER = float("inf")
@@ -83,6 +83,7 @@ def nodes_of(topology: Topology, fault: Fault) -> tuple[int, ...]:
             nodes[1] in around,
             f"no cable joins {fault.what[0]} and {fault.what[1]} in {topology.spec}: "
             f"{fault.what[0]}'s cables lead to {', '.join(map(topology.name, around))}",
+            UnknownNameError,
         )
     else:
         is_server = nodes[0] < topology.servers

@@ -12,7 +12,7 @@ from typing import Any
 from experiments.traffic.workload import Workload
 from experiments.trials.plans.experiment import Experiment, System
 from experiments.trials.plans.values import fields_of, guessed
-from topos.base.errors import PillarboxError, meant, require
+from topos.base.errors import UnknownNameError, meant, require
 
 SIZES = ("volume_bytes", "duration_s")  # Mutually exclusive TOML keys of a workload's amount.
 
@@ -41,7 +41,7 @@ def _key_paths(values: dict[str, Any], name: str) -> list[list[str]]:
     if not owners:
         known = [*experiment_fields, *fields_of(System), *fields_of(Workload)]
         hint = meant(first, known, f"there are {', '.join(experiment_fields)}")
-        raise PillarboxError(f"unknown key {first}: {hint}")
+        raise UnknownNameError(f"unknown key {first}: {hint}")
     require(
         len(owners) == 1,
         f"both systems and the workload have {first}: write systems.0.{name} or workload.{name}",
@@ -60,7 +60,9 @@ def _change_value(values: dict[str, Any], key_path: list[str], text: str) -> Non
         at[_list_index(at, last, name)] = text
     else:
         require(
-            isinstance(at, dict), f"unknown key {name}: {'.'.join(key_path[:-1])} is not a table"
+            isinstance(at, dict),
+            f"unknown key {name}: {'.'.join(key_path[:-1])} is not a table",
+            UnknownNameError,
         )
         at[last] = guessed(last, text) if "options" in key_path[:-1] else text
         if key_path[0] == "workload" and last in SIZES:
@@ -73,7 +75,7 @@ def _child_value(at: Any, key: str, name: str) -> Any:
     if isinstance(at, dict) and key in at:
         return at[key]
     known = f": there are {', '.join(at)}" if isinstance(at, dict) and at else ""
-    raise PillarboxError(f"unknown key {name}{known}")
+    raise UnknownNameError(f"unknown key {name}{known}")
 
 
 def _list_index(at: list[Any], key: str, name: str) -> int:

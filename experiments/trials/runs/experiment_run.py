@@ -28,7 +28,7 @@ from experiments.trials.runs.statistics import precise
 from experiments.trials.runs.summary import main_measure, totals_text, values, verdict_text
 from experiments.trials.runs.trial_process import TrialDisplay, TrialError, measure
 from hosts.base.load import router_for
-from topos.base.errors import require
+from topos.base.errors import UnsupportedError, require
 from topos.base.spec import parse
 from topos.base.topology import Topology
 
@@ -118,10 +118,12 @@ def check_machines(topology: Topology, system: System, workload: Workload) -> No
     require(
         workload.tool in ("auto", "generator"),
         f"{workload.tool} runs on one machine only: remove tool to use the generator",
+        UnsupportedError,
     )
     require(
         not workload.options.get("distribute") and not is_collective(workload),
         "file distribution and collective operations run on one machine only: leave --machines out",
+        UnsupportedError,
     )
 
 

@@ -21,7 +21,7 @@ from experiments.analysis.simulator.hops import Ints, in_blocks
 from experiments.analysis.simulator.paths import compiled_routings, concatenated_routes
 from experiments.analysis.simulator.uncompiled import path_finder, routes_by
 from hosts.base.algorithms import algorithms
-from topos.base.errors import require
+from topos.base.errors import UnknownNameError, require
 from topos.base.topology import Topology
 
 Find: TypeAlias = Callable[
@@ -106,7 +106,11 @@ def _route_finder(topology: Topology, name: str, works: Bools, random: Generator
             topology, name, sources, destinations, works, random
         )
     known = routings(topology)
-    require(name in known, f"{topology.spec} has no routing {name!r}: there are {', '.join(known)}")
+    require(
+        name in known,
+        f"{topology.spec} has no routing {name!r}: there are {', '.join(known)}",
+        UnknownNameError,
+    )
     find = path_finder(topology, name, works)
     return lambda sources, destinations: routes_by(topology, find, sources, destinations)
 

@@ -34,7 +34,7 @@ from experiments.analysis.simulator.uncompiled import fill_by, path_finder, rout
 from hosts.base.algorithms import algorithms
 from hosts.base.declarations import declared
 from hosts.base.rules import NONE, Rule, SwitchPath
-from topos.base.errors import require
+from topos.base.errors import UnknownNameError, require
 from topos.base.topology import Topology
 
 MOST_HOPS = 255  # maximum number of hops per path, for routings that are not compiled
@@ -259,6 +259,7 @@ def routing_by_name(topology: Topology, name: str) -> CompiledRouting:
     require(
         name in others,
         f"{topology.spec} has no routing {name!r}: there are {', '.join([*known, *others])}",
+        UnknownNameError,
     )
     return _uncompiled_routing(topology, name)
 
