@@ -11,6 +11,7 @@ import click
 
 from experiments.arguments import FILE, answer, json_option, network
 from experiments.text import columns
+from topos.base.spec import report_network_file_errors
 from topos.base.topology import Bound, Topology
 
 
@@ -45,17 +46,18 @@ def command(
     pillarbox topo dcell,4,1 --cables
     pillarbox topo dpillar,8,2 --draw dpillar.svg
     """
-    if draw is not None:
-        from experiments.reporting.drawing import draw_topology
+    with report_network_file_errors(topology.kind):
+        if draw is not None:
+            from experiments.reporting.drawing import draw_topology
 
-        draw_topology(topology, draw)
-    if check:
-        _check_wiring(topology)
-    if cables:
-        for line in cable_lines(topology):
-            click.echo(json.dumps(line))
-    elif as_json or (not check and draw is None):
-        answer(as_json, counts_as_json(topology), counts_as_text(topology))
+            draw_topology(topology, draw)
+        if check:
+            _check_wiring(topology)
+        if cables:
+            for line in cable_lines(topology):
+                click.echo(json.dumps(line))
+        elif as_json or (not check and draw is None):
+            answer(as_json, counts_as_json(topology), counts_as_text(topology))
 
 
 def counts_as_json(topology: Topology) -> dict[str, Any]:

@@ -1,6 +1,8 @@
 """Specs, and what is refused: always one sentence that says what would be right."""
 
 import contextlib
+import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -79,3 +81,23 @@ def test_optional_parameters_that_change_nothing_are_not_in_the_spec() -> None:
     assert topos.parse("bcube,4,1,servers=16").spec == "bcube,4,1"
     assert topos.parse("fattree,4,levels=3").spec == "fattree,4"
     assert topos.parse("bcube,n=4,k=1") == topos.parse("bcube,4,1")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("self.check_size()", "self.check_all()", "AttributeError: 'Tree' object has no attribute"),
+        ("self.check_size()", "self.switches // 0", "ZeroDivisionError: integer division"),
+        ("class Tree(", "class Tree((", "SyntaxError: "),
+    ],
+)
+def test_an_error_in_a_networks_file_is_one_sentence_with_its_line(
+    old: str, new: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topos, "__path__", [*topos.__path__, str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "topos.erroneous", raising=False)
+    text = (Path(topos.__path__[0]) / "tree.py").read_text()
+    file = tmp_path / "erroneous.py"
+    file.write_text(text.replace(old, new))
+    with pytest.raises(topos.PillarboxError, match=rf"^{file}, line \d+: {said}"):
+        topos.parse("erroneous,2,2")

@@ -10,7 +10,11 @@ import importlib
 import inspect
 import pkgutil
 import sys
+import traceback
+from collections.abc import Iterator, Set
+from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 
 from topos.base.errors import PillarboxError, UnknownNameError, meant, require
 from topos.base.topology import Topology
@@ -53,7 +57,8 @@ def network(kind: str) -> type[Topology]:
     if kind not in known:
         hint = meant(kind, known)
         raise UnknownNameError(f"there is no network {kind!r}: {hint}")
-    module = importlib.import_module(f"topos.{kind}")
+    with report_network_file_errors(kind):
+        module = importlib.import_module(f"topos.{kind}")
     for network_class in vars(module).values():
         if (
             inspect.isclass(network_class)
@@ -65,6 +70,34 @@ def network(kind: str) -> type[Topology]:
     raise PillarboxError(
         f"{module.__file__} defines no complete subclass of Topology; see docs/extending.md"
     )
+
+
+@contextmanager
+def report_network_file_errors(kind: str) -> Iterator[None]:
+    """Turn an exception that is raised in a network's file into a PillarboxError.
+
+    Its text names the file, the line and the exception. Exceptions raised elsewhere pass.
+    """
+    try:
+        yield
+    except (PillarboxError, ImportError):
+        raise
+    except Exception as error:
+        files = {str(Path(folder) / f"{kind}.py") for folder in TOPOS.__path__}
+        place = _place_of_error(error, files)
+        if place is None:
+            raise
+        said = error.msg if isinstance(error, SyntaxError) else error
+        raise PillarboxError(f"{place}: {type(error).__name__}: {said}") from error
+
+
+def _place_of_error(error: Exception, files: Set[str]) -> str | None:
+    """Return file and line of the innermost call in one of the files, None without such a call."""
+    places = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    if isinstance(error, SyntaxError):
+        places.append((error.filename or "", error.lineno))
+    found = [f"{file}, line {line}" for file, line in places if file in files]
+    return found[-1] if found else None
 
 
 def parse(spec: str) -> Topology:
@@ -100,7 +133,8 @@ def parse(spec: str) -> Topology:
         len(numbers) <= len(needed) and len(given) == len(set(given)) and set(needed) <= set(given),
         f"network {spec!r} has too many or too few numbers; {usage(network_class)}",
     )
-    return network_class(*numbers, **options)
+    with report_network_file_errors(kind):
+        return network_class(*numbers, **options)
 
 
 @cache  # cached, since `parse` calls it for every spec that it reads
