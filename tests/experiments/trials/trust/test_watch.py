@@ -89,7 +89,8 @@ def test_what_is_seen_is_what_happened(tmp_path: Path) -> None:
     turns = readings.lateness.times
     assert 0 < readings.round_trip.times <= turns
     assert turns * singing.INTERVAL_S > 0.5 * readings.duration_s
-    assert 2 < readings.samples <= readings.duration_s / readings.interval_s + 3
+    # A sampler that was late takes some samples more, but never twice as many.
+    assert 2 < readings.samples <= 1.3 * readings.duration_s / readings.interval_s + 3
 
 
 def of_its_rate(readings: Readings, row: dict[str, Any], rate_mbit: float) -> bool:
