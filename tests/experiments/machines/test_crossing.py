@@ -252,7 +252,7 @@ def carry(lab: Parts, source: int, destination: int) -> int:
 )
 def test_what_cables_between_machines_carry(crossing: str, spec: str, tmp_path: Path) -> None:
     with parts(tmp_path, crossing=crossing, spec=spec) as lab:
-        assert [one["event"] for one in lab.said] == ["up", "up"]
+        assert [one["event"] for one in lab.said] == ["up", "up"], lab.said
         lab.wait_converged()
         last = lab.topology.servers - 1
         for ends in ((0, last), (last - 1, 1)):
