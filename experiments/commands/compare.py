@@ -22,7 +22,7 @@ MANY: Any = {"multiple": True, "metavar": "[PORTS=]NUMBER"}
 @click.option(
     "--exact/--no-exact",
     default=True,
-    help="Search for exact diameters, bisections and disjoint paths.",
+    help="Search for exact diameters, bisections and disjoint paths of small networks.",
 )
 @click.option(
     "--seconds",
