@@ -75,6 +75,7 @@ def live_paths(
     from hosts.wire.marks import udp_payload
 
     found: list[tuple[list[str], int]] = []
+    sent: Counter[bytes] = Counter()
     came: Counter[bytes] = Counter()
     with SwitchTracer(live.net, PORT) as follower:
         listeners = {}
@@ -86,6 +87,7 @@ def live_paths(
             for _ in range(ATTEMPTS):
                 with udp_socket(live, source, "", source_port) as sender:
                     sender.sendto(udp_payload(serial), (live.topology.ip(destination), PORT))
+                sent[udp_payload(serial)] += 1
                 wait_s = patience_s / ATTEMPTS
                 left = arrived(listeners[destination], udp_payload(serial), wait_s, came)
                 if left:
@@ -95,7 +97,8 @@ def live_paths(
         for listener in listeners.values():
             arrived(listener, b"", 0, came)
             listener.close()
-    assert set(came.values()) <= {1}, "a packet came twice"
+    # A busy machine may deliver a packet after it has been sent again.
+    assert all(count <= sent[payload] for payload, count in came.items()), "a packet came twice"
     return found
 
 
