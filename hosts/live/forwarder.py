@@ -27,14 +27,7 @@ from hosts.base.router import Router
 from hosts.linux.interfaces import ACCEPT_LOCAL, RP_FILTER, InterfaceChanges, InterfaceQueries
 from hosts.live.counter_sampling import CounterSchedule
 from hosts.live.decisions import DecisionInstaller
-from hosts.live.devices import (
-    APPLICATION_INTERFACE,
-    BROADCAST_MAC,
-    CarrierEvents,
-    Port,
-    Tun,
-    heart_beat_socket,
-)
+from hosts.live.devices import APPLICATION_INTERFACE, BROADCAST_MAC, CarrierEvents, Port, Tun
 from hosts.live.heartbeat_pacer import PacerConnection, heart_beat_ports
 from hosts.live.lab_programs import ServerPrograms
 from hosts.live.liveness import Liveness, NeighbourLink, NeighbourState
@@ -99,7 +92,7 @@ class Forwarder:
         self.kernel = None if self.repeated else self._kernel_table()
         table = self.repeated or self.kernel
         assert table is not None
-        self.decisions = DecisionInstaller(router, table, self._neighbour_mac)
+        self.decisions = DecisionInstaller(router, table, self._mac_of)
         # Interfaces go up last: attaching eBPF programs to one that is up delays all others.
         self._configure_application_interface(settings)
         self._macs: dict[Step, bytes] = {}
@@ -163,9 +156,7 @@ class Forwarder:
 
         ports = {number: self._kernel_port(port) for number, port in self.ports.items()}
         application = socket.if_nametoindex(APPLICATION_INTERFACE)
-        return KernelTable(
-            ports, application, programs=self._programs, **self._data_plane_options()
-        )
+        return KernelTable(ports, application, programs=self._programs, **self._table_options())
 
     @staticmethod
     def _kernel_port(port: Port) -> KernelPort:
@@ -174,8 +165,7 @@ class Forwarder:
         return KernelPort(socket.if_nametoindex(port.name), port.mac)
 
     def _connect_to_pacer(self) -> PacerConnection:
-        senders = {number: heart_beat_socket(port.name) for number, port in self.ports.items()}
-        ports = heart_beat_ports(self.topology, self.server, senders, self.liveness)
+        ports = heart_beat_ports(self.topology, self.server, self.liveness)
         timers = self.router.timers
         interval_s = timers.confirmed_heart_beat_s if self.liveness else timers.heart_beat_s
         made = PacerConnection(self._pacer, self.server, ports, interval_s)
@@ -194,18 +184,16 @@ class Forwarder:
         self.router.neighbours.restart_timeouts(time.monotonic())
 
     def _python_table(self) -> PythonTable:
-        return PythonTable(self.ports, self.tun, self._count_drop, **self._data_plane_options())
+        return PythonTable(self.ports, self.tun, self._count_drop, **self._table_options())
 
-    def _data_plane_options(self) -> dict[str, bool]:
+    def _table_options(self) -> dict[str, bool]:
         router = self.router
         return {"by_flow": router.by_flow, "sees_connections": router.sees_connections}
 
     def _watched_links(self) -> list[NeighbourLink]:
         index = {port.number: number for number, port in self._by_index.items()}
         return [
-            NeighbourLink(
-                step, self.topology.uid(step.peer), index[step.port], self._neighbour_mac(step)
-            )
+            NeighbourLink(step, self.topology.uid(step.peer), index[step.port], self._mac_of(step))
             for step in self.router.neighbours.links
         ]
 
@@ -215,8 +203,7 @@ class Forwarder:
         for index in () if self.kernel else self._by_index:
             programs.attach("port_in", index, egress=False)
         from_s = time.monotonic() + max(LEAST_START_S, start_s)
-        links = self._watched_links()
-        watch = Liveness(programs, links, router.uid, from_s)
+        watch = Liveness(programs, self._watched_links(), router.uid, from_s)
         self._watch_from_now()
         router.leave_silence_to_others()
         self.watch(watch.bell, partial(self._process_kernel_events, watch))
@@ -253,8 +240,7 @@ class Forwarder:
     def unregister(self, fd: int) -> None:
         """Remove a file descriptor from the event loop."""
         for each in (self._epoll, self._messages):
-            # the descriptor is registered with another epoll of this forwarder only
-            with suppress(FileNotFoundError):
+            with suppress(FileNotFoundError):  # registered with the forwarder's other epoll only
                 each.unregister(fd)
         del self._wakers[fd]
 
@@ -455,7 +441,7 @@ class Forwarder:
         if port is None:
             self._count_drop("no such port")
             return
-        self._count_drop(port.send(self._neighbour_mac(Step(send.port, send.peer)), send.frame))
+        self._count_drop(port.send(self._mac_of(Step(send.port, send.peer)), send.frame))
 
     def _count_drop(self, reason: str) -> None:
         if reason:
@@ -463,7 +449,7 @@ class Forwarder:
 
     # -- addresses -------------------------------------------------------------------------------
 
-    def _neighbour_mac(self, step: Step) -> bytes:
+    def _mac_of(self, step: Step) -> bytes:
         if step.peer == EVERYONE:
             return BROADCAST_MAC
         if step not in self._macs:
@@ -479,7 +465,7 @@ class Forwarder:
                 self._peers.clear()  # table of MAC addresses is full: they are forged
             node = int.from_bytes(mac[2:], "big")
             known = node < self.topology.servers and node in self.router.neighbours.peers[port]
-            known = known and self._neighbour_mac(Step(port, node)) == mac
+            known = known and self._mac_of(Step(port, node)) == mac
             self._peers[key] = node if known else None
         return self._peers[key]
 

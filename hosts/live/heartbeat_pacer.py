@@ -60,6 +60,7 @@ from typing import NamedTuple
 from hosts.linux.bpf import Map
 from hosts.linux.calls import die_with_last_writer, readable
 from hosts.linux.rights import take_role
+from hosts.live.devices import heart_beat_socket
 from hosts.live.heartbeats import (
     MOST_REPEATS,
     BeatingPort,
@@ -103,18 +104,15 @@ class HeartbeatPort(NamedTuple):
 
 
 def heart_beat_ports(
-    topology: Topology,
-    server: int,
-    sockets: Mapping[int, socket.socket],
-    liveness: Liveness | None,
+    topology: Topology, server: int, liveness: Liveness | None
 ) -> dict[int, HeartbeatPort]:
-    """Return the ports by which a server sends heart-beats, by port number."""
+    """Open the sockets by which a server sends heart-beats; return its ports, by port number."""
     found = {}
     for port, plug in topology.neighbours(server):
+        sender = heart_beat_socket(topology.interface(server, port))
+        segment = segment_number(topology.servers, server, plug.node)
         hears = liveness.link_indices(port) if liveness else {}
-        found[port] = HeartbeatPort(
-            sockets[port], segment_number(topology.servers, server, plug.node), hears
-        )
+        found[port] = HeartbeatPort(sender, segment, hears)
     return found
 
 
