@@ -19,6 +19,7 @@ from experiments import interpreter
 from experiments.arguments import OWN_PROCESS, Group, take_role_as_root
 from experiments.output import standard_streams
 from experiments.text import printable
+from hosts.base.fault_kinds import VERBS
 from topos.base.errors import PillarboxError, UnknownNameError, meant
 
 BAD_INPUT = 2  # Exit code of a command with bad input.
@@ -49,22 +50,7 @@ SECTIONS = {
     "Live labs": ("labs", "down", "exec", "mpirun", "hosts", "cluster"),
     "Observation": ("status", "why", "trace", "load", "capture", "follow", "dissector"),
     "Measurements": ("ping", "pingall", "iperf", "finish", "metrics"),
-    "Faults and changes": (
-        *(
-            "cut",
-            "flap",
-            "corrupt",
-            "duplicate",
-            "cable",
-            "stop",
-            "rack",
-            "heal",
-            "kill",
-            "revive",
-            "grow",
-            "shrink",
-        ),
-    ),
+    "Faults and changes": (*VERBS, "heal", "revive", "cable", "grow", "shrink"),
     "Teaching": ("grade-all", "sheets"),
     "Maintenance": ("setup", "clean", "test"),
 }

@@ -13,6 +13,7 @@ from experiments.benches._labs import hindrance, sandboxed
 from experiments.benches.failover import LOAD_MBIT, LOAD_MTU, RATE_MBIT, Load
 from experiments.linux.measurement import in_child
 from hosts.base.algorithms import route
+from hosts.base.fault_kinds import FAULT_KINDS, RACK
 from hosts.base.faults import Fault
 from hosts.base.shortest import shortest_path
 from topos.base.spec import parse
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 NETWORKS = ("dpillar,4,2", "dcell,4,1", "bcube,4,1", "ficonn,4,1")
 PLANES = ("ebpf", "python")
-KINDS = ("cut", "silent cut", "server", "switch")
+KINDS = tuple(kind.name for kind in FAULT_KINDS if kind.breaks and kind.target != RACK)
 ROUNDS = 3  # rounds of pings between all server pairs during each fault
 # Time for all servers to detect a fault, with a margin for a busy machine, in seconds.
 NOTICED_S = {"fast": 4.0, "paper": 7.5}

@@ -373,13 +373,13 @@ async def _drawing(network: str, opened: bool, seconds: float) -> Row:
 
 def _recorded_page_html(network: str, seconds: float) -> str:
     """Return the HTML of a saved page, with a recording whose cable loads change constantly."""
-    from experiments.page.picture import picture_of
+    from experiments.page.picture import recording_head
     from experiments.page.recording import Recording
     from experiments.page.standalone import files, standalone
 
     topology = parse(network)
-    head = {"network": network, "title": network, "about": [], "rate_mbit": 100.0, "begun_s": 0.0}
-    recording = Recording({**head, "picture": picture_of(topology)})
+    rest = {"about": [], "rate_mbit": 100.0, "begun_s": 0.0}
+    recording = Recording(recording_head(topology) | rest)
     for sample in range(int(seconds * SAMPLES_A_SECOND)):
         turns = [[i, pretended_load_kbit(i, sample)] for i in range(2 * topology.cables)]
         sent = [number for turn in turns for number in turn]

@@ -18,18 +18,7 @@ from experiments.control.fault_detection import fault_detection_delays
 from experiments.control.status_text import lab_text, server_text
 from experiments.emulation.cable_shapes import CableShape
 from experiments.trials.plans.fault_schedule import nodes_of
-from hosts.base.fault_kinds import (
-    CARRIER_LOST,
-    CORRUPTED,
-    DUPLICATED,
-    FLAPPING,
-    LOST,
-    LOST_ONE_WAY,
-    RACK,
-    SERVER,
-    SWITCH,
-    fault_verbs,
-)
+from hosts.base.fault_kinds import fault_verbs
 from hosts.base.faults import Fault as Written
 from hosts.base.faults import ends_of, fault_form, read
 from topos.base.errors import PillarboxError, UnknownNameError, meant, require
@@ -77,23 +66,12 @@ def _begin_fault(verb: str, lab: Lab, words: list[str]) -> Answer:
 
 def _fault_sentence(lab: Lab, fault: ActiveFault) -> str:
     """Return a sentence about the effect of a fault that has begun."""
-    names, kind = lab.names_in(fault), fault.definition
-    cable = "-".join(names[:2])
-    if kind.target == SERVER:
-        return f"{names[0]} is dead, with all its programs"
-    if kind.target == SWITCH:
-        return f"{names[0]} has stopped"
-    if kind.target == RACK:
-        return f"{names[0]} has stopped, and {' '.join(names[1:])} are dead"
-    sentences = {
-        CARRIER_LOST: f"{cable} is cut",
-        FLAPPING: f"{cable} loses its carrier every other {fault.amount:g} s",
-        LOST: f"{cable} drops all frames, and the carrier stays up",
-        LOST_ONE_WAY: f"{cable} drops all frames from {names[0]}, and the carrier stays up",
-        CORRUPTED: f"{cable} has {fault.amount:g} bit errors per bit: damaged frames are discarded",
-        DUPLICATED: f"{cable} delivers {fault.amount:g} % of frames twice",
-    }
-    return sentences[kind.effect]
+    first, *rest = lab.names_in(fault)
+    target = f"{first}-{rest[0]}" if fault.of_cable else first
+    predicate = fault.definition.predicate.format(
+        first=first, rest=" ".join(rest), amount=f"{fault.amount:g}"
+    )
+    return f"{target} {predicate}"
 
 
 def _revive(lab: Lab, words: list[str]) -> Answer:
@@ -320,7 +298,6 @@ VERBS = {
     **{
         verb: Verb(fault_form(verb), about, partial(_begin_fault, verb), DONE)
         for verb, about in fault_verbs().items()
-        if verb != "kill"
     },
     "heal": Verb("heal A-B | SWITCH | all", "repair a cable, a switch, or everything", _heal, DONE),
     "cable": Verb(
@@ -329,7 +306,6 @@ VERBS = {
         _cable,
         ("cable", *CableShape._fields),
     ),
-    "kill": Verb(fault_form("kill"), fault_verbs()["kill"], partial(_begin_fault, "kill"), DONE),
     "revive": Verb("revive A", "start a dead server again", _revive, DONE),
     "grow": Verb(
         "grow [SERVERS | all]",

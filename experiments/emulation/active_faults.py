@@ -126,7 +126,11 @@ class Faults:
             at_s = self._effective_time_s()
             fault = ActiveFault(kind, what, at_s, amount)
             self._cables[fault] = cables
-            self._change_from(*before)
+            try:
+                self._change_from(*before)
+            except BaseException:
+                del self._cables[fault]
+                raise
         if fault.definition.effect == FLAPPING:
             threading.Thread(target=self._flap, args=[fault], daemon=True).start()
         return fault
@@ -269,7 +273,9 @@ class FramePrograms:
                     taps[priority, program].append(tap)
             for priority in before.keys() - after.keys():
                 fabric().places.take(tap, priority, "repair a cable")
-            self._attached[tap] = after
+            self._attached.pop(tap, None)
+            if after:
+                self._attached[tap] = after
         for (priority, program), several in taps.items():
             fabric().places.run(program, several, priority, "change the frames of a cable")
 

@@ -372,27 +372,29 @@ class DistributedFaults(Faults):
 
     def lose(self, machine: int) -> None:
         """Set down all cables to a lost machine, on the machines at their other ends."""
-        self._effective_time_s()
-        before = self._ends_without_carrier()
-        self._lost.add(machine)
-        without_carrier = self._ends_without_carrier() - before
-        for other in {half.machine for half in without_carrier}:
-            # the machine at the cable's other end is being lost as well
-            with suppress(PillarboxError):
-                self._set_carrier(
-                    {half for half in without_carrier if half.machine == other}, up=False
-                )
+        with self._lock:
+            self._effective_time_s()
+            before = self._ends_without_carrier()
+            self._lost.add(machine)
+            without_carrier = self._ends_without_carrier() - before
+            for other in {half.machine for half in without_carrier}:
+                # the machine at the cable's other end is being lost as well
+                with suppress(PillarboxError):
+                    self._set_carrier(
+                        {half for half in without_carrier if half.machine == other}, up=False
+                    )
 
     def regain(self, machine: int) -> None:
         """Set up all cables to the replacement of a lost machine, except cables that are cut."""
-        self._effective_time_s()
-        before = self._ends_without_carrier()
-        self._lost.discard(machine)
-        held = self._ends_without_carrier()
-        self._set_carrier({half for half in held if half.machine == machine}, up=False)
-        effects = self._frame_effects().items()
-        self._set_frame_effects({half: one for half, one in effects if half.machine == machine})
-        self._set_carrier(before - held, up=True)
+        with self._lock:
+            self._effective_time_s()
+            before = self._ends_without_carrier()
+            self._lost.discard(machine)
+            held = self._ends_without_carrier()
+            self._set_carrier({half for half in held if half.machine == machine}, up=False)
+            effects = self._frame_effects().items()
+            self._set_frame_effects({half: one for half, one in effects if half.machine == machine})
+            self._set_carrier(before - held, up=True)
 
     def _ends_without_carrier(self) -> set[Any]:
         """Return the half-cables that are set down, by faults or since a machine was lost."""

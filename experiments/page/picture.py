@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from experiments.reporting.drawing.network_figure import SERVER_RADIUS, SWITCH_HEIGHT, Picture
-from hosts.base.fault_kinds import CARRIER_LOST, FAULT_KINDS, SERVER
+from hosts.base.fault_kinds import FAULT_KINDS
 from topos.base.layout import DrawingDisc
 from topos.base.topology import Topology
 
@@ -76,23 +76,30 @@ def _frame_shape(drawn: Picture, frame: Any) -> dict[str, Any]:
     return {"name": frame.name, "left": round(left, 3), "top": round(-high, 3), **sides}
 
 
-def page_fault_kinds() -> dict[str, dict[str, Any]]:
-    """Return the kinds of faults for the page: button, command, and drawing of each, by name.
+def _page_fault_kinds() -> dict[str, dict[str, Any]]:
+    """Return the kinds of faults for the page, by name: event, sentence and button of each.
 
-    ``event`` is the name of the event at which a fault begins. ``breaks`` is false for faults that
-    let some packets through; ``amount`` is the number that the page offers, null without one.
+    ``amount`` is the number that the page offers, null for kinds without one.
     """
     return {
         kind.name: {
-            "event": "kill" if kind.target == SERVER else kind.name,
+            "event": kind.event,
             "target": kind.target,
-            "breaks": kind.breaks,
-            "carrier": kind.effect == CARRIER_LOST,
+            "predicate": kind.predicate,
             "verb": kind.verb,
             "option": kind.option,
             "amount": kind.amount.usual if kind.amount else None,
-            "unit": kind.amount.unit if kind.amount else "",
-            "about": kind.about,
         }
         for kind in FAULT_KINDS
+    }
+
+
+def recording_head(topology: Topology) -> dict[str, Any]:
+    """Return the part of a recording that follows from its network: names, drawing, faults."""
+    return {
+        "network": topology.spec,
+        "title": f"{topology.title} {topology.spec}",
+        "description": topology.description(),
+        "picture": picture_of(topology),
+        "fault_kinds": _page_fault_kinds(),
     }

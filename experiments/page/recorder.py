@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from experiments.page.link import LabConnection
-from experiments.page.picture import page_fault_kinds, picture_of
+from experiments.page.picture import recording_head
 from experiments.page.recording import Recording
 from experiments.page.traffic import WorkloadTraffic
 from experiments.trials.runs.trial_faults import KILL, REVIVE, hops_interrupted_by
@@ -66,15 +66,11 @@ class Recorder:
         self._begun_s = now_s
         return Recording(
             {
-                "network": self.topology.spec,
-                "title": f"{self.topology.title} {self.topology.spec}",
-                "description": self.topology.description(),
+                **recording_head(self.topology),
                 "about": [[name, str(self._about.get(name, ""))] for name in names],
                 "rate_mbit": self._about.get("rate_mbit"),
                 "queue_bytes": self._about.get("queue_bytes"),
                 "begun_s": time.time(),
-                "fault_kinds": page_fault_kinds(),
-                "picture": picture_of(self.topology),
             }
         )
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.files import give_to_user, write_atomically
-from experiments.page.picture import page_fault_kinds, picture_of
+from experiments.page.picture import recording_head
 from experiments.page.recording import Recording
 from experiments.page.standalone import files, standalone
 from experiments.reporting import series
@@ -67,9 +67,7 @@ def recording_of(folder: Path, number: int | None = None) -> Recording:
     }
     recording = Recording(
         {
-            "network": topology.spec,
-            "title": f"{topology.title} {topology.spec}",
-            "description": topology.description(),
+            **recording_head(topology),
             "about": [
                 ["run", folder.resolve().name],
                 ["experiment", plan.name],
@@ -80,8 +78,6 @@ def recording_of(folder: Path, number: int | None = None) -> Recording:
             ],
             "rate_mbit": _rate_mbit(tables["links"]),
             "begun_s": 0.0,
-            "fault_kinds": page_fault_kinds(),
-            "picture": picture_of(topology),
         }
     )
     _add_samples(recording, topology, tables, record)

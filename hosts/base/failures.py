@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -25,6 +25,10 @@ class Failures:
 
     nodes: frozenset[int] = frozenset()
     links: frozenset[Pair] = frozenset()
+
+    def union(self, other: Failures) -> Failures:
+        """Return the failures of both."""
+        return Failures(self.nodes | other.nodes, self.links | other.links)
 
     def of_hop(self, topology: Topology, server: int, step: Step) -> tuple[int, ...] | None:
         """Return the failed node (one number) or link (two numbers) on a hop; None if the hop
@@ -72,8 +76,7 @@ def parse_failures(topology: Topology, texts: Iterable[str]) -> Failures:
     Raises PillarboxError for unknown nodes and cables, for `at` and `until`, as these failures
     last from the beginning to the end, and for faults that let some packets through.
     """
-    nodes: set[int] = set()
-    links = set()
+    found = Failures()
     for text in texts:
         fault = read(text)
         require(
@@ -84,14 +87,28 @@ def parse_failures(topology: Topology, texts: Iterable[str]) -> Failures:
         require(
             kind.breaks, f"{kind.verb!r} is not a failure: packets still pass the {kind.target}"
         )
-        if kind.target == CABLE:
-            links.add(_link(topology, *fault.what))
-        elif kind.target == SERVER:
-            nodes.add(topology.server(fault.what[0]))
-        else:
-            switch = topology.servers + topology.switch(fault.what[0])
-            nodes |= {switch, *(rack(topology, switch) if kind.target == RACK else ())}
-    return Failures(frozenset(nodes), frozenset(links))
+        found = found.union(affected(topology, kind.target, _nodes(topology, kind.target, fault)))
+    return found
+
+
+def affected(topology: Topology, target: str, nodes: Sequence[int]) -> Failures:
+    """Return the failed nodes and links of a fault, by its kind of target and the nodes it names.
+
+    >>> import topos
+    >>> affected(topos.parse("tree,2,2"), RACK, [5])
+    Failures(nodes=frozenset({2, 3, 5}), links=frozenset())
+    """
+    if target == CABLE:
+        return Failures(links=frozenset([frozenset(nodes)]))
+    return Failures(frozenset([*nodes, *(rack(topology, *nodes) if target == RACK else ())]))
+
+
+def _nodes(topology: Topology, target: str, fault: Fault) -> list[int]:
+    """Return the nodes that a fault names; raise PillarboxError for nodes of another kind."""
+    if target == CABLE:
+        return list(_link(topology, *fault.what))
+    (name,) = fault.what
+    return [topology.server(name) if target == SERVER else topology.servers + topology.switch(name)]
 
 
 def rack(topology: Topology, switch: int) -> list[int]:

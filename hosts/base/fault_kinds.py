@@ -46,10 +46,12 @@ class FaultKind(NamedTuple):
     effect
         Effect on the cables of the target.
     breaks
-        True if no packet crosses the target, in both directions; routing and ideal goodput
-        treat it as failed.
+        True if routing and ideal goodput treat the target as failed.
     about
         Description for help texts.
+    predicate
+        Rest of a sentence that begins with the target and tells what has happened to it, with
+        ``{first}`` for its first node, ``{rest}`` for the others, and ``{amount}``.
     amount
         Number after the target, None for kinds without one.
     """
@@ -61,7 +63,13 @@ class FaultKind(NamedTuple):
     effect: str
     breaks: bool
     about: str
+    predicate: str
     amount: Amount | None = None
+
+    @property
+    def event(self) -> str:
+        """Name of the event at which the fault begins, in records and logs."""
+        return "kill" if self.target == SERVER else self.name
 
     @property
     def words(self) -> str:
@@ -81,35 +89,47 @@ class FaultKind(NamedTuple):
 
 
 FAULT_KINDS = (
-    FaultKind("cut", "cut", "", CABLE, CARRIER_LOST, True, "cut a cable"),
+    FaultKind("cut", "cut", "", CABLE, CARRIER_LOST, True, "cut a cable", "is cut"),
     FaultKind(
-        "silent cut", "cut", "silent", CABLE, LOST, True, "lose all frames; ports keep carrier"
+        *("silent cut", "cut", "silent", CABLE, LOST, True),
+        "lose all frames; ports keep carrier",
+        "drops all frames, and the carrier stays up",
     ),
     FaultKind(
-        "one-way cut", "cut", "one-way", CABLE, LOST_ONE_WAY, True, "lose all frames from A to B"
+        *("one-way cut", "cut", "one-way", CABLE, LOST_ONE_WAY, True),
+        "lose all frames from A to B",
+        "drops all frames from {first}, and the carrier stays up",
     ),
     FaultKind(
         *("flapping", "flap", "", CABLE, FLAPPING, False),
         "let the carrier of a cable go and come back, again and again",
+        "loses its carrier every other {amount} s",
         Amount("SECONDS", "seconds without, and seconds with carrier", 0.05, 3600.0, 0.5),
     ),
     FaultKind(
         *("corrupt", "corrupt", "", CABLE, CORRUPTED, False),
         "let bits flip: ports discard frames with a wrong check sum",
+        "has {amount} bit errors per bit: damaged frames are discarded",
         Amount("RATE", "bit errors per bit", 1e-12, 1e-5, 1e-6),
     ),
     FaultKind(
         *("duplicate", "duplicate", "", CABLE, DUPLICATED, False),
         "deliver some frames twice",
+        "delivers {amount} % of frames twice",
         Amount("PERCENT", "% of frames", 0.001, 100.0, 1.0),
     ),
     FaultKind(
-        "server", "kill", "", SERVER, CARRIER_LOST, True, "kill a server with all its programs"
+        *("server", "kill", "", SERVER, CARRIER_LOST, True),
+        "kill a server with all its programs",
+        "is dead, with all its programs",
     ),
-    FaultKind("switch", "stop", "", SWITCH, CARRIER_LOST, True, "power off a switch"),
+    FaultKind(
+        *("switch", "stop", "", SWITCH, CARRIER_LOST, True), "power off a switch", "has stopped"
+    ),
     FaultKind(
         *("rack", "rack", "", RACK, CARRIER_LOST, True),
         "power off a switch and all servers attached to it",
+        "has stopped, and {rest} are dead",
     ),
 )
 BY_NAME = {kind.name: kind for kind in FAULT_KINDS}
@@ -120,11 +140,6 @@ VERBS = tuple(dict.fromkeys(kind.verb for kind in FAULT_KINDS))
 def fault_kind(name: str) -> FaultKind:
     """Return the kind of fault with a name, as in records and logs."""
     return BY_NAME[name]
-
-
-def is_of_cable(name: str) -> bool:
-    """Return True if a kind of fault, given by its name, is about a cable."""
-    return name in BY_NAME and BY_NAME[name].target == CABLE
 
 
 def fault_verbs() -> dict[str, str]:

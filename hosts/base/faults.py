@@ -59,11 +59,6 @@ class Fault(NamedTuple):
         return str(self._replace(at_s=0.0, until_s=None))
 
 
-def verb_of(kind: str) -> str:
-    """Return the words of a kind of fault in the text form: ``cut silent`` for ``silent cut``."""
-    return fault_kind(kind).words
-
-
 def kind_of(text: str) -> tuple[str, float]:
     """Return name and amount of a kind of fault, from words such as ``cut silent``.
 

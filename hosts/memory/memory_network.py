@@ -173,13 +173,12 @@ class MemoryNetwork:
 
     def fail(self, more: Failures) -> None:
         """Let nodes and links fail without changing the carrier of any port."""
-        self.failures = Failures(self.failures.nodes | more.nodes, self.failures.links | more.links)
+        self.failures = self.failures.union(more)
         self._loss_reasons.clear()
 
     def known_failures(self) -> Failures:
         """Return the failures that routing may find: links that fail in one direction as well."""
-        one_way = frozenset(frozenset(ends) for ends in self._one_way)
-        return Failures(self.failures.nodes, self.failures.links | one_way)
+        return self.failures.union(Failures(links=frozenset(map(frozenset, self._one_way))))
 
     def cut(self, a: int, b: int, *, silent: bool = False) -> None:
         """Cut the cable between two nodes, or the link between two servers over a switch.

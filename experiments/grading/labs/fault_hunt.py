@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from experiments.grading.child import StudentError
 from experiments.grading.sealed_router import is_integer_below
-from hosts.base.fault_kinds import LOST
 from hosts.base.load import router_for
 from hosts.base.timers import FAST, timers_for
 from hosts.memory.frame_devices import FrameHop
@@ -25,6 +24,7 @@ from hosts.memory.memory_network import MemoryNetwork, Trip
 from hosts.memory.tryout import ARRIVAL_S
 from hosts.wire.frame import Frame
 from topos.base.errors import PillarboxError
+from topos.base.topology import Topology
 from topos.bcube import BCube
 
 if TYPE_CHECKING:
@@ -296,29 +296,28 @@ class LiveScene:
 @contextmanager
 def injected_fault(work: LiveWork, fault: HiddenFault) -> Iterator[LiveScene]:
     """Inject a fault into a live lab for a `with` block, hidden from the lab's event log."""
-    from experiments.emulation.active_faults import FrameEffect, FramePrograms
+    from experiments.emulation.active_faults import Faults
 
-    lab = work.lab
-    if fault.kind == SERVER:
-        lab.kill(fault.nodes[0])
-    taps = {tap for cable in lab.net.links for tap in _lossy_taps(lab, fault, cable)}
-    programs = FramePrograms()
-    programs.set_effects({tap: [FrameEffect(LOST)] for tap in taps})
+    lab, hidden = work.lab, Faults(work.lab.net)
     try:
+        for kind, nodes in _live_faults(lab.topology, fault):
+            hidden.begin(kind, *map(lab.topology.node_name, nodes))
+        if fault.kind == SERVER:
+            lab.kill(fault.nodes[0])
         yield LiveScene(work, fault)
     finally:
-        programs.set_effects({tap: [] for tap in taps})
-        if fault.kind == SERVER:
+        for active in hidden.active:
+            hidden.undo(active)
+        if fault.kind == SERVER and fault.nodes[0] in lab.dead:
             lab.revive(fault.nodes[0])
 
 
-def _lossy_taps(lab: Any, fault: HiddenFault, cable: Any) -> list[Any]:
-    """Return the directions of a cable in which a hidden fault drops frames: none, one or both."""
-    ends = [lab.node(end.node.name) for end in (cable.intf1, cable.intf2)]
-    if fault.kind == SWITCH:
-        return list(cable.taps) if fault.nodes[0] in ends else []
-    if fault.kind == SERVER or {*fault.nodes} != {*ends}:
+def _live_faults(bcube: Topology, fault: HiddenFault) -> list[tuple[str, tuple[int, int]]]:
+    """Return kind and ends of the cable faults that make up a hidden fault; none for a server."""
+    if fault.kind == SERVER:
         return []
-    if fault.kind == CABLE:
-        return list(cable.taps)
-    return [cable.taps[ends.index(fault.nodes[0])]]  # taps[0] carries frames sent by the first end
+    if fault.kind == SWITCH:
+        (switch,) = fault.nodes
+        return [("silent cut", (switch, plug.node)) for _, plug in bcube.neighbours(switch)]
+    a, b = fault.nodes
+    return [("silent cut" if fault.kind == CABLE else "one-way cut", (a, b))]

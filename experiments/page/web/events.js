@@ -8,27 +8,11 @@ export const SIGNS = { sheet: "¶", verdict: "⚖", result: "■", ping: "↔", 
 // Return the text of an event for the list.
 export function eventText(event) {
   const ends = event.what.join(" – ");
+  const fault = FAULTS.get(event.kind);
+  if (fault) return faultText(fault, event);
   switch (event.kind) {
-    case "cut":
-      return `cable ${ends} is cut`;
-    case "silent cut":
-      return `cable ${ends} is silently cut: all packets are lost`;
-    case "one-way cut":
-      return `cable ${ends} loses all packets from ${event.what[0]}`;
-    case "flapping":
-      return `cable ${ends} loses its carrier and gets it back, again and again`;
-    case "corrupt":
-      return `cable ${ends} has bit errors${event.amount ? `: ${event.amount} per bit` : ""}`;
-    case "duplicate":
-      return `cable ${ends} delivers packets twice${event.amount ? `: ${event.amount} %` : ""}`;
-    case "kill":
-      return `server ${ends} is dead`;
     case "revive":
       return `server ${ends} is revived`;
-    case "switch":
-      return `switch ${ends} has stopped`;
-    case "rack":
-      return `switch ${event.what[0]} has stopped, with ${event.what.slice(1).join(" ")}`;
     case "cable":
       return `cable ${ends} has ${event.usual ? "its default" : "changed"} settings: ${event.shape}`;
     case "healed":
@@ -56,6 +40,13 @@ export function eventText(event) {
     default:
       return `${event.kind} ${ends}`.trim();
   }
+}
+
+// Return the sentence of the event at which a fault begins.
+function faultText({ target, predicate }, { what, amount }) {
+  const words = { first: what[0], rest: what.slice(1).join(" "), amount: amount ?? "some" };
+  const subject = target === "cable" ? `cable ${what.join(" – ")}` : `${target === "rack" ? "switch" : target} ${what[0]}`;
+  return `${subject} ${predicate.replace(/\{(\w+)\}/g, (_, name) => words[name])}`;
 }
 
 // Return the symbol of an event's kind.

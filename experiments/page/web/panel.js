@@ -95,7 +95,7 @@ export class Panel {
 
   // Return the buttons of the faults of a cable, from the recording's table of kinds.
   cableFaults(cable) {
-    const kinds = Object.entries(this.page.recording.faultKinds).filter(([, kind]) => kind.target === "cable" && kind.verb);
+    const kinds = Object.entries(this.page.recording.fault_kinds).filter(([, kind]) => kind.target === "cable");
     return kinds.map(([name, kind]) => {
       const amount = kind.amount === null ? [] : [String(kind.amount)];
       const text = `${name[0].toUpperCase()}${name.slice(1)}${amount.length ? ` (${amount})` : ""}`;

@@ -1,25 +1,17 @@
 // The recording of the page, and the state of the network at a time.
 
 // Kinds of events: faults, repairs, and detection or recovery after a fault.
-export const FAULTS = new Set(["kill", "forwarder ended"]); // completed by the recording's kinds of faults
+export const FAULTS = new Map([["forwarder ended", null]]); // the kind of fault, by event; kinds are in the recording
 export const REPAIRS = new Set(["healed", "revive"]);
 export const AFTERWARDS = new Set(["noticed", "rerouted", "recovered"]);
 
-const EARLIER_KINDS = {
-  cut: { event: "cut", target: "cable", breaks: true, carrier: true },
-  "silent cut": { event: "silent cut", target: "cable", breaks: true, carrier: false },
-  switch: { event: "switch", target: "switch", breaks: true, carrier: true },
-  rack: { event: "rack", target: "rack", breaks: true, carrier: true },
-};
 const MOST_NUMBERS = 8e6; // maximum count of numbers in all samples; the oldest tenth is then removed
 const MOST_EVENTS = 20000; // maximum number of entries in each list of events, states and workloads
 
 export class Recording {
   constructor(recordingData) {
     Object.assign(this, recordingData);
-    // Kinds of faults by name; recordings of earlier versions have no table of kinds.
-    this.faultKinds = recordingData.fault_kinds ?? EARLIER_KINDS;
-    for (const kind of Object.values(this.faultKinds)) FAULTS.add(kind.event);
+    for (const kind of Object.values(this.fault_kinds)) FAULTS.set(kind.event, kind);
     this.numbers = recordingData.samples.reduce((sum, sample) => sum + numbersIn(sample), 0);
     this.byName = new Map(recordingData.picture.nodes.map((node, number) => [node.name, number]));
     this.byEnds = new Map();
@@ -101,7 +93,7 @@ export class Recording {
     const nodes = new Map();
     for (const [kind, ...names] of state.faults) {
       const what = names.map((name) => this.byName.get(name));
-      if (this.faultKinds[kind]?.target === "cable") {
+      if (this.fault_kinds[kind].target === "cable") {
         for (const cable of this.cablesBetween(what[0], what[1])) cables.set(cable, kind);
       } else {
         for (const node of what) {

@@ -15,7 +15,7 @@ from experiments.reproductions.shared.figure import Claim, Made, figure, verdict
 from experiments.reproductions.shared.rerouted_flows import faults_with_flow_effects
 from experiments.traffic.workload import Workload
 from experiments.trials.plans.experiment import Experiment, FaultRate, System
-from hosts.base.faults import verb_of
+from hosts.base.fault_kinds import fault_kind
 
 if TYPE_CHECKING:
     import pandas
@@ -31,7 +31,7 @@ SYSTEMS = (
     System("bcube,4,1", routing="bsr", label="BCube"),
     System("ficonn,4,1", routing="tar", label="FiConn"),
 )
-KINDS = {"cut": "cut", "silent cut": "silent cut", "switch": "switch", "server": "kill"}
+KINDS = ("cut", "silent cut", "switch", "server")
 MOVED = "all moved after, s"
 COLUMNS = {
     "stopped_flows": "flows that stopped",
@@ -61,7 +61,9 @@ def failover(settings: Settings) -> Made:
     window_s = strikes * 60.0 / PER_MINUTE
     faults, at_s = [], FROM_S
     for kind in KINDS:
-        faults.append(FaultRate(verb_of(kind), PER_MINUTE, LASTING_S, at_s, at_s + window_s))
+        faults.append(
+            FaultRate(fault_kind(kind).words, PER_MINUTE, LASTING_S, at_s, at_s + window_s)
+        )
         at_s += window_s + LASTING_S + REST_S
     experiment = Experiment(
         name="four-failover",
@@ -111,7 +113,7 @@ def made(done: Run) -> Made:
 
 def _faults_of_kind(events: pandas.DataFrame, system: str, kind: str) -> pandas.DataFrame:
     """Return a system's faults of one kind, or of all kinds."""
-    of_kind = events.event == KINDS[kind] if kind else events.event.notna()
+    of_kind = events.event == fault_kind(kind).event if kind else events.event.notna()
     return events[(events.system == system) & of_kind]
 
 

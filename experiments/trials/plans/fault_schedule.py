@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from experiments.traffic.workload import Workload
 from experiments.trials.plans.experiment import FaultAt, FaultRate
-from hosts.base.failures import Failures, rack
+from hosts.base.failures import Failures, affected, rack
 from hosts.base.fault_kinds import CABLE, RACK, SERVER, SWITCH, fault_kind
 from hosts.base.faults import Fault, kind_of, read
 from topos.base.errors import UnknownNameError, require
@@ -104,11 +104,7 @@ def failures_of(topology: Topology, fault: Fault) -> Failures:
 
 def _affected(topology: Topology, fault: Fault) -> Failures:
     """Return the nodes and links that a fault affects."""
-    nodes, target = nodes_of(topology, fault), fault_kind(fault.kind).target
-    if target == CABLE:
-        return Failures(links=frozenset([frozenset(nodes)]))
-    servers = rack(topology, *nodes) if target == RACK else []
-    return Failures(frozenset([*nodes, *servers]))
+    return affected(topology, fault_kind(fault.kind).target, nodes_of(topology, fault))
 
 
 class _PlannedFault(NamedTuple):

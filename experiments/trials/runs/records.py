@@ -17,7 +17,8 @@ import pandas
 
 from experiments.trials.runs import schema, store
 from experiments.trials.trust.readings import MachineReadings
-from hosts.base.faults import Fault, verb_of
+from hosts.base.fault_kinds import fault_kind
+from hosts.base.faults import Fault
 from topos.base.errors import PillarboxError, require
 from topos.base.spec import parse
 
@@ -376,7 +377,7 @@ def bring_up_to_date(manifest: dict[str, Any]) -> None:
                 moments = fault.pop("at_s"), fault.pop("until_s", None)
                 fault["fault"] = str(Fault(kind, tuple(fault.pop("what")), *moments))
             else:
-                fault["fault"] = verb_of(kind)
+                fault["fault"] = fault_kind(kind).words
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise PillarboxError(f"a fault in the run's manifest is damaged: {error!r:.80}") from None
     manifest["schema_version"] = schema.VERSION

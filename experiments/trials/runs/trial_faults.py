@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 KILL, REVIVE, HEALED = "kill", "revive", "healed"
 # Names of the events at which faults of any kind begin.
-FAULT_EVENTS = frozenset(KILL if kind.target == SERVER else kind.name for kind in FAULT_KINDS)
+FAULT_EVENTS = frozenset(kind.event for kind in FAULT_KINDS)
 NEVER = "the trial ended before the scheduled time"
 
 Action = Callable[[], object]
@@ -55,9 +55,9 @@ class _Event:
     def name(self) -> str:
         """Name of the event in the table of events."""
         fault, begins = self.due.fault, self.due.begins
-        if fault_kind(fault.kind).target == SERVER:
-            return KILL if begins else REVIVE
-        return fault.kind if begins else HEALED
+        if begins:
+            return fault_kind(fault.kind).event
+        return REVIVE if fault_kind(fault.kind).target == SERVER else HEALED
 
 
 class FaultInjector:

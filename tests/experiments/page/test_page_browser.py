@@ -178,7 +178,8 @@ async def forget(tab: Browser) -> None:
     found = await tab.value(
         """(() => {
           const lists = { samples: [], events: [], states: [], traffic: [] };
-          const kept = new window.Kept({ picture: { nodes: [], cables: [] }, ...lists });
+          const picture = { nodes: [], cables: [] };
+          const kept = new window.Kept({ picture, fault_kinds: {}, ...lists });
           for (let at_s = 0; at_s < 1000; at_s += 1) {
             kept.add({ at_s, sent: new Array(20000).fill(1), received: 0 });
           }

@@ -14,7 +14,7 @@ import pytest
 
 import topos
 from experiments.page.chromium import CHROMIUM, Browser, browser
-from experiments.page.picture import picture_of
+from experiments.page.picture import picture_of, recording_head
 from experiments.page.recording import Recording
 from experiments.page.standalone import WEB, files, standalone
 from tests.experiments.page.protocol import SCHEMA, faults_of
@@ -121,14 +121,11 @@ def recording_of(topology: Topology) -> dict[str, Any]:
     directions = range(2 * topology.cables)
     recording = Recording(
         {
-            "network": topology.spec,
-            "title": f"{topology.title} {topology.spec}",
-            "description": topology.description(),
+            **recording_head(topology),
             "about": [],
             "rate_mbit": RATE_MBIT,
             "queue_bytes": QUEUE_BYTES,
             "begun_s": 0.0,
-            "picture": picture_of(topology),
         }
     )
     recording.add_sample({"at_s": 0.0, "sent": [], "received": 0})

@@ -110,16 +110,22 @@ def without_number(frame: bytes, *, own: bool) -> bytes:
     return bytes(changed)
 
 
-@pytest.mark.parametrize(("spec", "name"), CASES)
-def test_what_is_repeated_is_what_the_router_would_answer(spec: str, name: str) -> None:
+def network_beside(spec: str, name: str) -> MemoryNetwork:
+    """Return a network in memory whose routers have a table beside them."""
     topology = topos.parse(spec)
     made = algorithms(topology)[name].router
     assert made is not None
     router: type[Router] = made
-    net = MemoryNetwork(
+    return MemoryNetwork(
         topology,
         lambda network, server: Beside(router(network, server, timers=FAST)),  # type: ignore[arg-type, return-value]
     )
+
+
+@pytest.mark.parametrize(("spec", "name"), CASES)
+def test_what_is_repeated_is_what_the_router_would_answer(spec: str, name: str) -> None:
+    net = network_beside(spec, name)
+    topology = net.topology
     pairs = [(0, topology.servers - 1), (1, topology.servers // 2), (topology.servers - 1, 2)]
     net.run(0.6)
     for a, b in pairs:
@@ -132,7 +138,7 @@ def test_what_is_repeated_is_what_the_router_would_answer(spec: str, name: str) 
     # Of three packets of a flow each server passes on the first itself, at most.
     hops = sum(len(trip.steps) + 1 for trip in trips)
     assert sum(one.repeated for one in net.routers) - before >= hops / 2  # type: ignore[attr-defined]
-    if not router.watches_neighbours:
+    if not net.routers[0].watches_neighbours:
         return
     # The last relay's next hop is gone; what comes is not repeated if the router would not.
     trip = net.send_udp(*pairs[0])
@@ -160,14 +166,8 @@ def test_messages_and_broadcasts_are_never_repeated() -> None:
 @pytest.mark.parametrize(("spec", "name"), CASES)
 def test_a_flow_that_goes_on_is_repeated_as_the_router_would_answer(spec: str, name: str) -> None:
     """Flows go on while one fault follows another: each of their paths fails, and is repaired."""
-    topology = topos.parse(spec)
-    made = algorithms(topology)[name].router
-    assert made is not None
-    router: type[Router] = made
-    net = MemoryNetwork(
-        topology,
-        lambda network, server: Beside(router(network, server, timers=FAST)),  # type: ignore[arg-type, return-value]
-    )
+    net = network_beside(spec, name)
+    topology = net.topology
     noticed_s = FAST.neighbour_timeout_s + FAST.heart_beat_s
     pairs = [(0, topology.servers - 1), (topology.servers - 1, 0)]
 
