@@ -65,8 +65,10 @@ def run_within(
             os._exit(NOT_FOUND)
     # SIGTERM is passed on, so that the program can clean up; the kernel passes on SIGKILL.
     at_end = signal.signal(signal.SIGTERM, lambda number, _: os.kill(child, number))
-    status = os.waitpid(child, 0)[1]
+    # Until it is reaped, an ended program keeps its number: no other process gets the signal.
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
     signal.signal(signal.SIGTERM, at_end)
+    status = os.waitpid(child, 0)[1]
     signal.signal(signal.SIGINT, at_interrupt)
     return os.waitstatus_to_exitcode(status)
 
