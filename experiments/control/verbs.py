@@ -68,10 +68,10 @@ def _fault_sentence(lab: Lab, fault: ActiveFault) -> str:
     """Return a sentence about the effect of a fault that has begun."""
     first, *rest = lab.names_in(fault)
     target = f"{first}-{rest[0]}" if fault.of_cable else first
-    predicate = fault.definition.predicate.format(
-        first=first, rest=" ".join(rest), amount=f"{fault.amount:g}"
-    )
-    return f"{target} {predicate}"
+    predicate = fault.definition.predicate.format(first=first, rest=" ".join(rest))
+    number = fault.definition.amount
+    amount = f" ({fault.amount:g} {number.unit})" if number else ""
+    return f"{target} {predicate}{amount}"
 
 
 def _revive(lab: Lab, words: list[str]) -> Answer:

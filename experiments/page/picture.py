@@ -89,6 +89,7 @@ def _page_fault_kinds() -> dict[str, dict[str, Any]]:
             "verb": kind.verb,
             "option": kind.option,
             "amount": kind.amount.usual if kind.amount else None,
+            "unit": kind.amount.unit if kind.amount else "",
         }
         for kind in FAULT_KINDS
     }

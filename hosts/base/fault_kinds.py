@@ -24,6 +24,7 @@ class Amount(NamedTuple):
     """The number that a kind of fault needs, such as a bit error rate."""
 
     form: str  # placeholder in the text form
+    meaning: str
     unit: str
     least: float
     most: float
@@ -51,7 +52,7 @@ class FaultKind(NamedTuple):
         Description for help texts.
     predicate
         Rest of a sentence that begins with the target and tells what has happened to it, with
-        ``{first}`` for its first node, ``{rest}`` for the others, and ``{amount}``.
+        ``{first}`` for its first node and ``{rest}`` for the others.
     amount
         Number after the target, None for kinds without one.
     """
@@ -103,20 +104,20 @@ FAULT_KINDS = (
     FaultKind(
         *("flapping", "flap", "", CABLE, FLAPPING, False),
         "let the carrier of a cable go and come back, again and again",
-        "loses its carrier every other {amount} s",
-        Amount("SECONDS", "seconds without, and seconds with carrier", 0.05, 3600.0, 0.5),
+        "loses its carrier and gets it back, in turns",
+        Amount("SECONDS", "the time in each state", "s", 0.05, 3600.0, 0.5),
     ),
     FaultKind(
         *("corrupt", "corrupt", "", CABLE, CORRUPTED, False),
         "let bits flip: ports discard frames with a wrong check sum",
-        "has {amount} bit errors per bit: damaged frames are discarded",
-        Amount("RATE", "bit errors per bit", 1e-12, 1e-5, 1e-6),
+        "has bit errors, and damaged frames are discarded",
+        Amount("RATE", "the bit error rate", "per bit", 1e-12, 1e-5, 1e-6),
     ),
     FaultKind(
         *("duplicate", "duplicate", "", CABLE, DUPLICATED, False),
         "deliver some frames twice",
-        "delivers {amount} % of frames twice",
-        Amount("PERCENT", "% of frames", 0.001, 100.0, 1.0),
+        "delivers some frames twice",
+        Amount("PERCENT", "the share of frames", "%", 0.001, 100.0, 1.0),
     ),
     FaultKind(
         *("server", "kill", "", SERVER, CARRIER_LOST, True),
@@ -178,6 +179,9 @@ def amount_of(kind: FaultKind, words: list[str]) -> tuple[float, list[str]]:
         amount = float(words[0].removesuffix("%"))
     except ValueError:
         raise PillarboxError(f"{words[0]!r} is not a number: write {kind.form}") from None
-    form, unit, least, most, _ = kind.amount
-    require(least <= amount <= most, f"{form} of {kind.verb} is {unit}, {least:g} to {most:g}")
+    _, meaning, unit, least, most, _ = kind.amount
+    require(
+        least <= amount <= most,
+        f"{meaning} of {kind.verb} is {least:g} to {most:g} {unit}, not {amount:g}",
+    )
     return amount, words[1:]

@@ -167,6 +167,7 @@ class Page {
       entry("dropping", "drops packets"),
       entry("cut", "cut"),
       entry("silent", "silently cut"),
+      entry("impaired", "other fault"),
       entry("dead", "dead or stopped"),
       entry("changed", "changed rate, delay or loss"),
       entry("computed", "computed path"),

@@ -43,10 +43,10 @@ export function eventText(event) {
 }
 
 // Return the sentence of the event at which a fault begins.
-function faultText({ target, predicate }, { what, amount }) {
-  const words = { first: what[0], rest: what.slice(1).join(" "), amount: amount ?? "some" };
+function faultText({ target, predicate, unit }, { what, amount }) {
+  const words = { first: what[0], rest: what.slice(1).join(" ") };
   const subject = target === "cable" ? `cable ${what.join(" – ")}` : `${target === "rack" ? "switch" : target} ${what[0]}`;
-  return `${subject} ${predicate.replace(/\{(\w+)\}/g, (_, name) => words[name])}`;
+  return `${subject} ${predicate.replace(/\{(\w+)\}/g, (_, name) => words[name])}${amount ? ` (${amount} ${unit})` : ""}`;
 }
 
 // Return the symbol of an event's kind.
