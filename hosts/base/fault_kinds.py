@@ -51,8 +51,8 @@ class FaultKind(NamedTuple):
     about
         Description for help texts.
     predicate
-        Rest of a sentence that begins with the target and tells what has happened to it, with
-        ``{first}`` for its first node and ``{rest}`` for the others.
+        Effect of the fault, as the rest of a sentence that begins with the target; with ``{first}``
+        for its first node and ``{rest}`` for the others.
     amount
         Number after the target, None for kinds without one.
     """
