@@ -12,6 +12,7 @@ from experiments.benches._frame import Row
 from experiments.benches._labs import hindrance, sandboxed
 from experiments.benches.failover import LOAD_MBIT, LOAD_MTU, RATE_MBIT, Load
 from experiments.linux.measurement import in_child
+from experiments.trials.plans.fault_schedule import fault_targets
 from hosts.base.algorithms import route
 from hosts.base.fault_kinds import FAULT_KINDS, RACK
 from hosts.base.faults import Fault
@@ -116,13 +117,9 @@ def _fault_row(lab: Lab, kind: str, most: int) -> Row:
 
 def faults_of(topology: Topology, kind: str) -> list[Fault]:
     """Return all single faults of a kind in a network."""
-    name = topology.name
-    if kind == "server":
-        return [Fault(kind, (name(server),)) for server in range(topology.servers)]
-    if kind == "switch":
-        switches = range(topology.servers, topology.nodes)
-        return [Fault(kind, (name(switch),)) for switch in switches]
-    return [Fault(kind, (name(cable.a), name(cable.b))) for cable in topology.links()]
+    return [
+        Fault(kind, tuple(map(topology.name, nodes))) for nodes in fault_targets(topology, kind)
+    ]
 
 
 class FaultLosses(NamedTuple):

@@ -10,13 +10,13 @@ its servers as well): each fault can be repaired independently of the others.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from experiments.traffic.workload import Workload
 from experiments.trials.plans.experiment import FaultAt, FaultRate
 from hosts.base.failures import Failures, affected, rack
-from hosts.base.fault_kinds import CABLE, RACK, SERVER, SWITCH, fault_kind
+from hosts.base.fault_kinds import CABLE, LOST_ONE_WAY, RACK, SERVER, SWITCH, fault_kind
 from hosts.base.faults import Fault, kind_of, read
 from topos.base.errors import UnknownNameError, require
 from topos.base.topology import Topology
@@ -156,7 +156,7 @@ def _random_faults(
 ) -> list[_PlannedFault]:
     """Return the random faults of a fault rate; none overlaps another fault."""
     kind, amount = kind_of(rate.fault)
-    targets = _TARGETS[fault_kind(kind).target](topology)
+    targets = fault_targets(topology, kind)
     require(bool(targets), f"{topology.spec} has no target for a fault {rate.fault!r}")
     # Random targets have a separate seed, so that random fault times are equal in all networks.
     target_draw = random.Random(f"{seed} targets")
@@ -204,29 +204,19 @@ def _fault_times(rate: FaultRate, workload: Workload, drawn: random.Random) -> I
         yield round(at_s, 3)
 
 
-def _cable_targets(topology: Topology) -> list[tuple[int, ...]]:
-    return [(cable.a, cable.b) for cable in topology.links()]
+def fault_targets(topology: Topology, kind: str) -> list[tuple[int, ...]]:
+    """Return the nodes of each single fault of a kind: ends of a cable, a server, or a switch.
 
-
-def _server_targets(topology: Topology) -> list[tuple[int, ...]]:
-    return [(server,) for server in range(topology.servers)]
-
-
-def _switch_targets(topology: Topology) -> list[tuple[int, ...]]:
-    return [(switch,) for switch in range(topology.servers, topology.nodes)]
-
-
-def _rack_targets(topology: Topology) -> list[tuple[int, ...]]:
-    """Return the switches that have servers in their racks, each as a tuple of one node."""
-    return [(switch,) for (switch,) in _switch_targets(topology) if rack(topology, switch)]
-
-
-_TARGETS: dict[str, Callable[[Topology], list[tuple[int, ...]]]] = {
-    CABLE: _cable_targets,
-    SERVER: _server_targets,
-    SWITCH: _switch_targets,
-    RACK: _rack_targets,
-}
+    A fault in one direction is listed for both directions of each cable.
+    """
+    target, effect = fault_kind(kind).target, fault_kind(kind).effect
+    if target == CABLE:
+        cables = [(cable.a, cable.b) for cable in topology.links()]
+        return [*cables, *((b, a) for a, b in cables if effect == LOST_ONE_WAY)]
+    if target == SERVER:
+        return [(server,) for server in range(topology.servers)]
+    switches = range(topology.servers, topology.nodes)
+    return [(switch,) for switch in switches if target == SWITCH or rack(topology, switch)]
 
 
 def _end_s(fault: Fault) -> float:

@@ -36,4 +36,4 @@ def test_pings_after_a_fault_are_answered(
 def test_every_fault_that_can_strike_alone_is_found() -> None:
     topology = parse("dpillar,4,2")
     found = {kind: len(faults_of(topology, kind)) for kind in after_faults.KINDS}
-    assert found == {"cut": 16, "silent cut": 16, "server": 8, "switch": 4}
+    assert found == {"cut": 16, "silent cut": 16, "one-way cut": 32, "server": 8, "switch": 4}
