@@ -164,11 +164,16 @@ def build(source: Path = FORWARD) -> Path:
     found = object_file(source)
     if found.exists():
         return found
+    # Imported only here, as in compile_into: it would slow down the start of every server.
+    import tempfile
+
     try:
         BUILD.mkdir(parents=True, exist_ok=True)
-        made = found.with_suffix(f".{os.getpid()}")
-        compile_into(made, source)
-        made.replace(found)  # atomic: a concurrent build writes the same content
+        # A process number would not be unique: threads and PID namespaces compile side by side.
+        with tempfile.TemporaryDirectory(dir=BUILD) as folder:
+            made = Path(folder, found.name)
+            compile_into(made, source)
+            made.replace(found)  # atomic: a concurrent build writes the same content
     except FileNotFoundError:
         raise BpfError(f"{source.name} is not compiled: install clang and libbpf-dev") from None
     except OSError as error:

@@ -13,6 +13,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -414,6 +415,21 @@ def test_why_it_is_not_available_is_one_sentence(monkeypatch, tmp_path):
     told = lab_programs.available()
     assert told.startswith(f"{lab_programs.object_file().name} cannot be read: ")
     assert "\n" not in told
+
+
+def test_builds_at_the_same_time_do_not_disturb_each_other(monkeypatch, tmp_path):
+    monkeypatch.setattr(lab_programs, "BUILD", tmp_path)
+    both_have_compiled = threading.Barrier(2)
+
+    def compile_slowly(made: Path, source: Path) -> None:
+        made.write_bytes(source.name.encode())
+        both_have_compiled.wait()
+
+    monkeypatch.setattr(lab_programs, "compile_into", compile_slowly)
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lab_programs.build, [lab_programs.FORWARD] * 2))
+    assert [path.read_bytes() for path in found] == [b"forward.bpf.c"] * 2
+    assert list(tmp_path.iterdir()) == found[:1]
 
 
 def test_who_is_not_root_is_told_so():
