@@ -2,7 +2,7 @@
 
 A lab is a separate process, as `pillarbox up` starts it, and visible to other terminals. It ends
 with its block, with `close`, and with this process, even if that is killed. Actions on a lab are
-requests to its socket (`experiments.control`), and a refused request raises a `PillarboxError`.
+requests to its socket (`experiments.runs.control`). A refused request raises a `PillarboxError`.
 
 Examples
 --------
@@ -22,10 +22,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from experiments.api.answers import CaptureFile, Change, Iperf, Link, NetworkSize, PacketPath, Ping
-from experiments.api.labs import Lab
-from experiments.api.servers import Capture, Program, Server
-from experiments.api.traffic import (
+from experiments.apps.api.answers import (
+    CaptureFile,
+    Change,
+    Iperf,
+    Link,
+    NetworkSize,
+    PacketPath,
+    Ping,
+)
+from experiments.apps.api.labs import Lab
+from experiments.apps.api.servers import Capture, Program, Server
+from experiments.apps.api.traffic import (
     AllToAll,
     Burst,
     OneToAll,
@@ -45,7 +53,7 @@ from topos.base.errors import (
 )
 
 if TYPE_CHECKING:
-    from experiments.trials.runs.records import Run
+    from experiments.runs.trials.records import Run
 
 __all__ = [
     "AllToAll",
@@ -83,7 +91,7 @@ lab = Lab
 def load(run: Path | str) -> Run:
     """Return the records of a run's finished trials, as pandas frames; see `docs/records.md`."""
     # Imported here, as only this function needs pandas.
-    from experiments.trials.runs.records import load_with_full_names
+    from experiments.runs.trials.records import load_with_full_names
 
     return load_with_full_names(run)
 

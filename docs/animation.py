@@ -15,8 +15,8 @@ from pathlib import Path
 
 from PIL import Image
 
-from experiments.page.chromium import Browser, browser
-from experiments.page.page_client import watching
+from tests.harness.chromium import Browser, browser
+from tests.harness.page_client import watching
 from page_lab import page_of
 
 FILE = Path(__file__).with_name("demo.webp")

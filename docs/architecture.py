@@ -1,8 +1,8 @@
 """Draws docs/architecture.svg from the imports of the code: ``.venv/bin/python docs/architecture.py``.
 
-A box is a folder; all networks' own files are one box. An arrow goes from a folder to what it
-imports, and is left out where a longer way says the same. Every arrow goes down, or there is no
-picture: a circle of folders is an error here.
+A box is a folder; the folders of all networks are one box. An arrow goes from a folder to a folder
+that it imports; arrows implied by a longer path are omitted. The colours are the packages topos and
+hosts, and the districts of experiments. Arrows go down only; a cycle of folders is an error.
 """
 
 from __future__ import annotations
@@ -17,25 +17,36 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 ROOT = Path(__file__).resolve().parent.parent
 NETWORKS = ("dpillar", "dcell", "bcube", "ficonn", "tree", "fattree")
-COLOURS = {"topos": "#cfe3f5", "hosts": "#d8eed0", "experiments": "#fbe3c4"}
+PACKAGES = ("topos", "hosts", "experiments")
+# Packages and districts from bottom to top, each with its colour.
+COLOURS = {
+    "topos": "#cfe3f5",
+    "hosts": "#d8eed0",
+    "experiments.base": "#eeeeee",
+    "experiments.models": "#fbe3c4",
+    "experiments.lab": "#f6d0c8",
+    "experiments.runs": "#e6d5ee",
+    "experiments.apps": "#d3e8e8",
+    "experiments.cli": "#eeeeee",
+}
 WIDTH, HEIGHT, GAP = 1.45, 0.46, 0.95
 
 
 def room_of(module: str) -> str:
-    """Return the folder that a module is drawn in: ``hosts.live``, ``topos: networks``."""
-    package, _, rest = module.partition(".")
-    name = rest.split(".")[0]
-    if not name:
+    """Return the box of a module: ``hosts.live``, ``topos.networks``, ``experiments.lab.linux``."""
+    package, *names = module.split(".")
+    if not names:
         return package
-    if name in NETWORKS:
-        return f"{package}: networks"
-    own = (ROOT / package / name).is_dir()
-    return f"{package}.{name}" if own else package
+    if names[0] in NETWORKS:
+        return f"{package}.networks"
+    deep = 1 if names[0] in ("base", "cli") or package != "experiments" else 2
+    folder = Path(package, *names[:deep])
+    return ".".join(folder.parts if (ROOT / folder).is_dir() else folder.parts[:-1])
 
 
 def rooms() -> nx.DiGraph:
-    """Return the folders, and which imports which."""
-    imports = grimp.build_graph(*COLOURS, exclude_type_checking_imports=True)
+    """Return the graph of the folders' imports."""
+    imports = grimp.build_graph(*PACKAGES, exclude_type_checking_imports=True)
     graph = nx.DiGraph()
     for importer in imports.modules:
         graph.add_node(room_of(importer))
@@ -43,20 +54,20 @@ def rooms() -> nx.DiGraph:
             a, b = room_of(importer), room_of(imported)
             if a != b and "." in imported and "." in importer:
                 graph.add_edge(a, b)
-    for package in COLOURS:  # files beside the folders: small, and used from everywhere
-        if package in graph:
-            graph.remove_node(package)
+    for beside in (*PACKAGES, *COLOURS):  # files beside the folders: small, and used everywhere
+        if beside in graph and any(room.startswith(f"{beside}.") for room in graph):
+            graph.remove_node(beside)
     return graph
 
 
 def places(graph: nx.DiGraph) -> dict[str, tuple[float, float]]:
-    """Return where each box stands: above all that it imports, near what it imports."""
+    """Return the position of each box: above all boxes that it imports, and near them."""
     floor: dict[str, int] = {}
     for room in reversed(list(nx.topological_sort(graph))):
         floor[room] = max((floor[below] + 1 for below in graph[room]), default=0)
     base = 0
-    for package in COLOURS:  # a package stands above the one below it, whatever it imports
-        mine = [room for room in graph if room.startswith(package)]
+    for district in COLOURS:  # a district stands above the one below it, whatever it imports
+        mine = [room for room in graph if room.startswith(district)]
         lift = base - min(floor[room] for room in mine)
         for room in mine:
             floor[room] += max(lift, 0)
@@ -77,7 +88,7 @@ def places(graph: nx.DiGraph) -> dict[str, tuple[float, float]]:
 
 
 def picture(graph: nx.DiGraph) -> Figure:
-    """Return the folders as boxes, and the imports that no longer way says as arrows."""
+    """Return the folders as boxes, and their imports as arrows."""
     at = places(graph)
     wide = max(abs(x) for x, _ in at.values()) + WIDTH
     high = max(y for _, y in at.values()) + HEIGHT
@@ -102,14 +113,14 @@ def picture(graph: nx.DiGraph) -> Figure:
             )
         )
     for room, (x, y) in at.items():
-        colour = COLOURS[room.replace(":", ".").split(".")[0]]
+        colour = next(COLOURS[name] for name in COLOURS if room.startswith(name))
         corner = (x - WIDTH / 2, y - HEIGHT / 2)
         axes.add_patch(
             FancyBboxPatch(
                 corner, WIDTH, HEIGHT, boxstyle="round,pad=0.02", facecolor=colour, edgecolor="#444444"
             )
         )
-        package, _, name = room.replace(": ", ".").partition(".")
+        package, _, name = room.rpartition(".")
         axes.text(x, y + 0.07, name, ha="center", va="center", fontsize=10)
         axes.text(x, y - 0.13, package, ha="center", va="center", fontsize=6.5, color="#555555")
     return figure

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from experiments.page.chromium import Browser, browser
+from tests.harness.chromium import Browser, browser
 from page_lab import page_of
 
 NETWORKS = ("dpillar,4,2", "dcell,4,1", "bcube,4,1", "ficonn,4,1", "tree,4,2", "fattree,4")

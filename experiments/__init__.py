@@ -1,4 +1,13 @@
-"""Experiments on the networks, their records, and the command line.
+"""Experiments on the networks, in six districts; each uses only those below it.
+
+=========  =================================================================================
+`cli`      the command line
+`apps`     live page, papers' figures, teaching, labs over several machines, Python API
+`runs`     experiment plans, trials and their records, trust, reports, control of a lab
+`lab`      a running network on this computer, and the traffic on it
+`models`   workloads as data; bounds, simulations and comparisons without a network that runs
+`base`     texts, units, files and processes
+=========  =================================================================================
 
 >>> from experiments import load                                         # doctest: +SKIP
 >>> load("quick-20260301-101500-seed1").flows                           # doctest: +SKIP
@@ -8,19 +17,19 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from experiments.traffic.workload import Workload
-    from experiments.trials.plans.experiment import Experiment, FaultAt, FaultRate, System
-    from experiments.trials.runs.records import Run
-    from experiments.trials.runs.records import load_with_full_names as load
+    from experiments.models.workloads.workload import Workload
+    from experiments.runs.plans.experiment import Experiment, FaultAt, FaultRate, System
+    from experiments.runs.trials.records import Run
+    from experiments.runs.trials.records import load_with_full_names as load
 
 _MODULE_OF_NAME = {
-    "Experiment": "experiments.trials.plans.experiment",
-    "FaultAt": "experiments.trials.plans.experiment",
-    "FaultRate": "experiments.trials.plans.experiment",
-    "Run": "experiments.trials.runs.records",
-    "System": "experiments.trials.plans.experiment",
-    "Workload": "experiments.traffic.workload",
-    "load": "experiments.trials.runs.records:load_with_full_names",
+    "Experiment": "experiments.runs.plans.experiment",
+    "FaultAt": "experiments.runs.plans.experiment",
+    "FaultRate": "experiments.runs.plans.experiment",
+    "Run": "experiments.runs.trials.records",
+    "System": "experiments.runs.plans.experiment",
+    "Workload": "experiments.models.workloads.workload",
+    "load": "experiments.runs.trials.records:load_with_full_names",
 }
 
 __all__ = ["Experiment", "FaultAt", "FaultRate", "Run", "System", "Workload", "load"]

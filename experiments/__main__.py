@@ -1,5 +1,5 @@
 """``python -m experiments`` is the command ``pillarbox``."""
 
-from experiments.cli import main
+from experiments.cli.main import main
 
 main()

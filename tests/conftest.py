@@ -94,8 +94,8 @@ def pytest_pyfunc_call(pyfuncitem: Any) -> bool | None:
     """Call a test marked `root` in a sandbox; what it says about its failure is passed out."""
     if pyfuncitem.get_closest_marker("root") is None:
         return None
-    import experiments.emulation.lab_network  # noqa: F401 - once, and not in every sandbox anew
-    from experiments.linux import sandbox
+    import experiments.lab.emulation.lab_network  # noqa: F401 - once, and not in every sandbox anew
+    from experiments.lab.linux import sandbox
 
     names = pyfuncitem._fixtureinfo.argnames
     arguments = {name: pyfuncitem.funcargs[name] for name in names}

@@ -24,8 +24,8 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
 LIMIT_S = 600  # for one run of tests, in seconds
-FLUID, PACKETS = "experiments/analysis/fluid", "experiments/analysis/packets"
-TRUST, RUNS = "experiments/trials/trust", "experiments/trials/runs"
+FLUID, PACKETS = "experiments/models/fluid", "experiments/models/packets"
+TRUST, RUNS = "experiments/runs/trust", "experiments/runs/trials"
 NOT_COPIED = (".venv", ".git", "node_modules", "__pycache__", ".*_cache")
 # files to change, and their tests besides the test file of the same name
 GUARDED: dict[str, tuple[str, ...]] = {
@@ -37,7 +37,7 @@ GUARDED: dict[str, tuple[str, ...]] = {
     f"{TRUST}/*.py": (TRUST,),
     f"{RUNS}/statistics.py": (),
     f"{PACKETS}/sender.py": (f"{PACKETS}/test_sender_rfcs.py",),
-    f"{FLUID}/*.py": (FLUID, "experiments/analysis/arrivals", "experiments/test_gap.py"),
+    f"{FLUID}/*.py": (FLUID, "experiments/models/arrivals", "experiments/test_gap.py"),
 }
 # operators, and those that replace them
 SWAPS = {

@@ -12,10 +12,10 @@ import click
 import pytest
 
 import pillarbox
-from experiments.commands.up import command
-from experiments.linux import sandbox
+from experiments.cli.commands.up import command
+from experiments.lab.linux import sandbox
 from pillarbox import AllToAll, PillarboxError, Traffic
-from tests.experiments.control.test_commands import LABS, processes, wait_until
+from tests.experiments.runs.control.test_commands import LABS, processes, wait_until
 
 ROOT = Path(__file__).parents[1]
 

@@ -33,7 +33,7 @@ def run(
     """Run their tests with the plugin and no other."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     pytester.makepyfile(THEIRS)
-    plugin = ("-p", "experiments.pytest_plugin", "-p", "no:cacheprovider")
+    plugin = ("-p", "experiments.apps.api.pytest_plugin", "-p", "no:cacheprovider")
     return pytester.runpytest_subprocess("--strict-markers", *plugin, *words)
 
 

@@ -445,7 +445,7 @@ provision_venv() {
             "$checkout/topos" "$checkout/hosts" "$checkout/experiments"
         # By the venv's owner: what root compiles later, the owner could not remove.
         logged as_owner "$venv/bin/python" -I -c \
-            'import experiments.page.server, experiments.reporting.report_page, experiments.trials.runs.experiment_run'
+            'import experiments.apps.page.server, experiments.runs.reporting.report_page, experiments.runs.trials.experiment_run'
     fi
     link_mininet
     compile_programs

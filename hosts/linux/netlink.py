@@ -2,7 +2,7 @@
 
 Tools such as ``ip`` cost a process for each request, 3 ms; a request in a batch costs 0.25 ms for a
 cable, nearly all of it the kernel's own work. A request is a `Message`. Modules that create
-requests: `hosts.linux.interfaces` for the interfaces of a server, and in `experiments.linux`
+requests: `hosts.linux.interfaces` for the interfaces of a server, and in `experiments.lab.linux`
 `link_requests`, `shaping` and `cable_programs` for links, queues and filters of a lab.
 """
 

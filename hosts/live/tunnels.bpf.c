@@ -19,7 +19,7 @@
 
 #include "packet.h"
 
-#define TUNNEL_PORT 14789 /* as in experiments/emulation/vxlan_cables.py */
+#define TUNNEL_PORT 14789 /* as in experiments/lab/emulation/vxlan_cables.py */
 #define LONGEST (ETHERNET_SIZE + HEADER_WORDS * 4)
 
 struct cable {

@@ -42,5 +42,5 @@ def test_page_names_files_that_are_there() -> None:
     text = (DOCS / "architecture.md").read_text()
     for name in re.findall(r"`((?:[\w-]+/)+[\w.]*)`", text):
         if not re.search(r"NETWORK|PAPER", name):
-            homes = (ROOT, ROOT / "experiments", ROOT / "experiments" / "trials")
+            homes = (ROOT, ROOT / "experiments", ROOT / "experiments" / "runs")
             assert any((home / name).exists() for home in homes), name

@@ -13,11 +13,12 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from experiments import commands
-from experiments.arguments import JsonOption, answer, json_option
-from experiments.cli import SECTIONS, cli
-from experiments.control.verbs import VERBS
-from experiments.manual import as_man, entries
+from experiments.base.arguments import JsonOption, answer, json_option
+from experiments.cli import commands
+from experiments.cli.main import SECTIONS, cli
+from experiments.cli.manual import as_man, entries
+from experiments.runs.control.verbs import VERBS
+from tests import commands as development
 
 ROOT = Path(__file__).parents[2]
 ENTRIES = {entry.name: entry for entry in entries(cli, "pillarbox")}
@@ -42,7 +43,8 @@ def test_every_command_has_an_entry_and_its_own_text() -> None:
 def test_help_has_every_command_in_one_section() -> None:
     names = [name for section in SECTIONS.values() for name in section]
     assert len(set(names)) == len(names)
-    files = {module.name.replace("_", "-") for module in pkgutil.iter_modules(commands.__path__)}
+    paths = [*commands.__path__, *development.__path__]
+    files = {module.name.replace("_", "-") for module in pkgutil.iter_modules(paths)}
     assert files <= set(names)
     assert set(names) - files <= VERBS.keys()
 

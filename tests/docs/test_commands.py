@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 import pytest
 
-from experiments.cli import cli
+from experiments.cli.main import cli
 from topos.base.spec import kinds
 
 ROOT = Path(__file__).parents[2]

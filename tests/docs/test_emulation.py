@@ -72,8 +72,8 @@ def commands_of(head: str) -> set[str]:
 
 
 def test_prompt_has_every_command_of_the_page() -> None:
-    from experiments.control.prompt import Prompt
-    from experiments.control.verbs import VERBS
+    from experiments.runs.control.prompt import Prompt
+    from experiments.runs.control.verbs import VERBS
     from hosts.base import fault_kinds
 
     faults = commands_of("| at the prompt | action | detection |")

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from experiments.arguments import SCHEMA
-from experiments.control.client import PROTOCOL
-from experiments.page import recording
-from experiments.traffic.patterns import PATTERNS
-from experiments.traffic.workload import Workload
-from experiments.trials.loading import load
-from experiments.trials.plans.experiment import Experiment, FaultAt, FaultRate, System
-from experiments.trials.plans.values import fields_of
-from experiments.trials.runs import schema
-from experiments.trials.runs.experiment_run import orders_of
+from experiments.apps.page import recording
+from experiments.base.arguments import SCHEMA
+from experiments.models.workloads.patterns import PATTERNS
+from experiments.models.workloads.workload import Workload
+from experiments.runs.control.client import PROTOCOL
+from experiments.runs.plans.experiment import Experiment, FaultAt, FaultRate, System
+from experiments.runs.plans.loading import load
+from experiments.runs.plans.values import fields_of
+from experiments.runs.trials import schema
+from experiments.runs.trials.experiment_run import orders_of
 from hosts.base.fault_kinds import BY_WORDS
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.own import checkout, python
-from tests.experiments.observe.tshark import needs_tshark, tshark
+from tests.experiments.lab.observe.tshark import needs_tshark, tshark
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "extending-routing.md").read_text()
@@ -28,8 +28,8 @@ CONTRACTS = {  # and how many tests of the network each has at least
     "hosts/test_routers.py": 18,
     "hosts/base/test_algorithms.py": 2,
     "hosts/live/test_decisions.py": 2,
-    "experiments/analysis/simulator/test_uncompiled.py": 2,
-    "experiments/analysis/simulator/test_breadth_first.py": 1,
+    "experiments/models/simulator/test_uncompiled.py": 2,
+    "experiments/models/simulator/test_breadth_first.py": 1,
     "experiments/test_compare.py": 1,
     "experiments/test_drawing.py": 1,
 }
@@ -39,14 +39,14 @@ for module in topos.necklace, hosts.necklace:
     print(*doctest.testmod(module))
 """
 # It counts what went through routers: all but a few packets are the planes'.
-LIVE = "experiments/emulation/test_lab.py"
+LIVE = "experiments/lab/emulation/test_lab.py"
 PLAN = """
 repeats = 1
 systems = [{network = "necklace,4"}]
 workload = {pattern = "one-to-one", duration_s = 1.0}
 """
 FRAME = """
-from experiments.observe.pcapng import Interface, Writer
+from experiments.lab.observe.pcapng import Interface, Writer
 from hosts.necklace import BACK, NecklaceHeader
 from hosts.wire.ipv4 import UDP, Ipv4Header
 inside = Ipv4Header(0x0A000001, 0x0A000007, UDP).pack(bytes(20))

@@ -16,7 +16,7 @@ PAGES = sorted(
 SUFFIXES = "bpf.c|c|cfg|css|h|html|ipynb|js|json|md|py|pyi|rb|sh|svg|toml|txt|webp|yaml|yml"
 FILE = re.compile(rf"`([^`\s]+/[^`\s]*\.(?:{SUFFIXES}))`")
 # folders to which the pages' paths are relative
-FOLDERS = ["", "docs", "experiments", "experiments/analysis", "experiments/trials"]
+FOLDERS = ["", "docs", "experiments", "experiments/models", "experiments/runs"]
 # files that readers or programs make, and placeholders in capitals
 EXAMPLES = re.compile(
     r"(topos|hosts)/(ring|necklace)\.py|results/.*|pillarbox-reproduced/.*|~/.*|.*/[A-Z]{2,}[/.].*"
@@ -36,6 +36,6 @@ def test_named_files_exist(name: str) -> None:
 
 
 def test_a_file_that_does_not_exist_is_found() -> None:
-    text = "See `experiments/linux/graces.py`, `trust/verdict.py` and `hosts/NETWORK/rules.py`."
+    text = "See `experiments/lab/linux/graces.py`, `trust/verdict.py` and `hosts/NETWORK/rules.py`."
     missing = [file for file in FILE.findall(text) if not exists(file, ROOT / "docs/adr/x.md")]
-    assert missing == ["experiments/linux/graces.py"]
+    assert missing == ["experiments/lab/linux/graces.py"]

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments.linux import sandbox
-from tests.experiments.control.test_commands import LABS
+from experiments.lab.linux import sandbox
+from tests.experiments.runs.control.test_commands import LABS
 from tests.test_pillarbox import own_run
 
 ROOT = Path(__file__).parents[2]

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments import reproductions
-from experiments.linux import sandbox
+from experiments.apps import papers as reproductions
+from experiments.lab.linux import sandbox
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()

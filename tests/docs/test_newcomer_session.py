@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.experiments.control.test_commands import (
+from tests.experiments.runs.control.test_commands import (
     ROOT,
     Terminal,
     own_run,  # noqa: F401 # a fixture

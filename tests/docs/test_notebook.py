@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from experiments import load
-from experiments.trials.loading import experiment_of
-from experiments.trials.loading import load as plan_of
+from experiments.runs.plans.loading import experiment_of
+from experiments.runs.plans.loading import load as plan_of
 
 FOLDER = Path(__file__).parents[2] / "docs" / "notebook"
 NOTEBOOK = json.loads((FOLDER / "cut.ipynb").read_text())

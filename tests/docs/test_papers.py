@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 import pytest
 
-from experiments import reproductions
-from experiments.cli import cli
-from experiments.trials import loading
+from experiments.apps import papers as reproductions
+from experiments.cli.main import cli
+from experiments.runs.plans import loading
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "papers.md").read_text()

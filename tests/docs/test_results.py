@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments import reproductions
-from experiments.reporting.reproduced.result import AGREES, AMBIGUOUS, DIFFERS, UNDECIDED
+from experiments.apps import papers as reproductions
+from experiments.runs.reporting.reproduced.result import AGREES, AMBIGUOUS, DIFFERS, UNDECIDED
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "results.md").read_text()

@@ -14,7 +14,7 @@ import topos
 from hosts.live import lab_programs
 
 if TYPE_CHECKING:
-    from experiments.emulation.lab import Lab
+    from experiments.lab.emulation.lab import Lab
 
 NO_EBPF = lab_programs.available()
 EBPF = pytest.mark.skipif(bool(NO_EBPF), reason=NO_EBPF)
@@ -25,8 +25,8 @@ WAIT_S = 60.0  # only a guard
 @contextmanager
 def lab_of(spec: str, folder: Path, **settings: Any) -> Iterator[Lab]:
     """Bring a lab up, with these of `LabSettings`, and wait until its routing has settled."""
-    from experiments.emulation import packet_tracing
-    from experiments.emulation.lab import running
+    from experiments.lab.emulation import packet_tracing
+    from experiments.lab.emulation.lab import running
     from hosts.live.settings import LabSettings
 
     packet_tracing.TRACE_S = (

@@ -3,7 +3,7 @@
 import pytest
 
 import topos
-from experiments.emulation.defaults import usual_routing
+from experiments.lab.emulation.defaults import usual_routing
 from hosts.base.actions import Drop
 from hosts.base.algorithms import algorithms
 from hosts.base.router import RETURNED_BURST, RETURNED_BYTES, RETURNED_PER_S

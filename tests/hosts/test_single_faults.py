@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 import topos
-from experiments.emulation.defaults import usual_routing
+from experiments.lab.emulation.defaults import usual_routing
 from hosts.base.algorithms import algorithms, route
 from hosts.base.failures import Failures
 from hosts.base.router import Router

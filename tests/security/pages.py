@@ -11,11 +11,11 @@ from typing import Any
 
 from yarl import URL
 
-from experiments.page import process
-from experiments.page.page_client import Client
-from experiments.page.process import Page, PageSocket
-from tests.experiments.page.test_page_server import Lab
-from tests.experiments.page.visiting import run_client
+from experiments.apps.page import process
+from experiments.apps.page.process import Page, PageSocket
+from tests.experiments.apps.page.test_page_server import Lab
+from tests.experiments.apps.page.visiting import run_client
+from tests.harness.page_client import Client
 
 DEADLINE_S = 100.0
 SENTENCE = "pillarbox: page: "

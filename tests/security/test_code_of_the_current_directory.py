@@ -10,18 +10,22 @@ from pathlib import Path
 
 import pytest
 
-from experiments import interpreter
-from experiments.files import CHECKOUT
-from experiments.linux import sandbox
+from experiments.base import interpreter
+from experiments.base.files import CHECKOUT
+from experiments.lab.linux import sandbox
 
 WAIT_S = 280  # only a guard
 MODULES = (
     *("numpy", "json", "click", "runpy", "topos", "hosts", "pillarbox", "multiprocessing"),
-    *("sitecustomize", "usercustomize", "experiments.trials.runs.trial_worker"),
-    *("experiments.linux.delays", "hosts.live.nursery", "experiments.traffic.generator_worker"),
+    *("sitecustomize", "usercustomize", "experiments.runs.trials.trial_worker"),
+    *(
+        "experiments.lab.linux.delays",
+        "hosts.live.nursery",
+        "experiments.lab.traffic.generator_worker",
+    ),
 )
 # What the console script does, whose directory comes first on the import path, as for any script.
-MAIN = "from experiments.cli import main\nmain()\n"
+MAIN = "from experiments.cli.main import main\nmain()\n"
 PLAN = """
 repeats = 1
 [workload]
@@ -34,8 +38,8 @@ timers = "paper"
 """
 SWEEP = """
 from pathlib import Path
-from experiments.analysis.simulator.sweeps import sweep
-from experiments.units import size
+from experiments.models.simulator.sweeps import sweep
+from experiments.base.units import size
 if __name__ == "__main__":
     print(sweep(size, [1000, 2000], Path(sys.argv[1]), workers=2, say=str))
 """

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from experiments.benches import _mutations as mutations
-from experiments.benches import fuzz_readers
-from experiments.benches._readers import ReaderCase, readers
+from tests.benches import _mutations as mutations
+from tests.benches import fuzz_readers
+from tests.benches._readers import ReaderCase, readers
 from topos.base.errors import PillarboxError
 
 INPUTS = 100

@@ -19,9 +19,9 @@ from typing import Any
 
 import pytest
 
-from experiments.control.visitor import execute_shell
-from experiments.linux import unprivileged
-from experiments.linux.processes import forked
+from experiments.base.processes import forked
+from experiments.lab.linux import unprivileged
+from experiments.runs.control.visitor import execute_shell
 from hosts.linux.rights import CAPABILITIES
 
 pytestmark = pytest.mark.root

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from experiments.commands.grade import command as grade
-from experiments.commands.grade_all import command as grade_all
-from experiments.files import CHECKOUT
-from experiments.grading import child, class_grading
-from experiments.grading.sheet_catalogue import sheet_of
-from experiments.trials.runs import store
+from experiments.apps.teaching import child, class_grading
+from experiments.apps.teaching.sheet_catalogue import sheet_of
+from experiments.base.files import CHECKOUT
+from experiments.cli.commands.grade import command as grade
+from experiments.cli.commands.grade_all import command as grade_all
+from experiments.runs.trials import store
 from tests.security.hostile_class import SECRET
 from tests.vagrant.labs.runs import model_runs
 from tests.vagrant.labs.test_answers import model_of
@@ -238,7 +238,7 @@ def test_students_files_are_opened_by_one_reader_alone() -> None:
     found = {(file.stem, where, line) for file in modules for where, line in _reads(file)}
     assert len(modules) > 20
     assert [one for one in sorted(found) if not {one[:2], (one[0], "*")} & TEACHERS] == [], (
-        "read a student's file by experiments.grading.submissions"
+        "read a student's file by experiments.apps.teaching.submissions"
     )
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from experiments.emulation import lab_registry
-from experiments.files import private_folder
-from experiments.linux import kernel_settings, shaping
+from experiments.base.files import private_folder
+from experiments.lab.emulation import lab_registry
+from experiments.lab.linux import kernel_settings, shaping
 from hosts.linux import tcx
 from topos.base.errors import PillarboxError
 

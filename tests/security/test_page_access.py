@@ -10,10 +10,10 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from experiments.page.access import COOKIE
-from experiments.page.chromium import CHROMIUM, browser
-from experiments.page.process import Page, PageSocket
-from tests.experiments.page.test_page_server import Lab
+from experiments.apps.page.access import COOKIE
+from experiments.apps.page.process import Page, PageSocket
+from tests.experiments.apps.page.test_page_server import Lab
+from tests.harness.chromium import CHROMIUM, browser
 from tests.security.pages import attacked
 
 UPGRADE = {

@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from experiments.control.visitor import MOST_OPEN_FILES
-from experiments.page import admission, bounded_log
-from experiments.page.admission import MOST_CONNECTIONS, MOST_PAGES, Admission
-from experiments.page.page_client import watching
-from experiments.page.process import Page, PageSocket
-from experiments.page.server import first_message
-from tests.experiments.page.test_page_server import Lab
-from tests.experiments.page.visiting import run_client
+from experiments.apps.page import admission, bounded_log
+from experiments.apps.page.admission import MOST_CONNECTIONS, MOST_PAGES, Admission
+from experiments.apps.page.process import Page, PageSocket
+from experiments.apps.page.server import first_message
+from experiments.runs.control.visitor import MOST_OPEN_FILES
+from tests.experiments.apps.page.test_page_server import Lab
+from tests.experiments.apps.page.visiting import run_client
+from tests.harness.page_client import watching
 from tests.security.pages import (
     DEADLINE_S,
     MOST_SAMPLES,

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from experiments.commands.page import _save_recording
-from experiments.page import certificate, process
-from experiments.page.certificate import client_context, fingerprint_of, made_for
-from experiments.page.chromium import CHROMIUM, browser
-from experiments.page.page_client import watching
-from experiments.page.process import Page, PageSocket
-from tests.experiments.page.test_page_server import Lab
+from experiments.apps.page import certificate, process
+from experiments.apps.page.certificate import client_context, fingerprint_of, made_for
+from experiments.apps.page.process import Page, PageSocket
+from experiments.cli.commands.page import _save_recording
+from tests.experiments.apps.page.test_page_server import Lab
+from tests.harness.chromium import CHROMIUM, browser
+from tests.harness.page_client import watching
 from tests.security.pages import MOST_SAMPLES, attacked, connected, flood, request_for
 from topos.base.errors import PillarboxError
 

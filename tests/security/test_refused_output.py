@@ -10,13 +10,13 @@ import sys
 import click
 import pytest
 
-from experiments.cli import cli
-from experiments.files import CHECKOUT
+from experiments.base.files import CHECKOUT
+from experiments.cli.main import cli
 
 # One process forks for each command, and each child ends as Python ends, with its last flush.
 EACH = """
 import json, os, sys
-from experiments.cli import main
+from experiments.cli.main import main
 for words in json.loads(sys.argv[1]):
     child = os.fork()
     if child == 0:
@@ -84,7 +84,7 @@ def test_an_error_that_nobody_reads_keeps_its_exit_code(redirection: str) -> Non
 def test_a_file_never_gets_the_number_of_a_closed_stream() -> None:
     """Or what another program prints would be written into it."""
     script = """if True:
-        from experiments.output import standard_streams
+        from experiments.base.output import standard_streams
         with standard_streams(), open("/dev/null") as file:
             raise SystemExit(40 + file.fileno())
     """

@@ -21,15 +21,15 @@ from typing import Any
 
 import pytest
 
-from experiments.control import process_rights
-from experiments.control.client import ask
-from experiments.control.service import Service
-from experiments.files import CHECKOUT
-from experiments.linux import sandbox
-from experiments.page.process import Page, opened
-from experiments.traffic.flows import Flow, Sending
-from experiments.traffic.tools import tool_for
-from experiments.trials.trust import Watch
+from experiments.apps.page.process import Page, opened
+from experiments.base.files import CHECKOUT
+from experiments.lab.linux import sandbox
+from experiments.lab.traffic.tools import tool_for
+from experiments.models.workloads.flows import Flow, Sending
+from experiments.runs.control import process_rights
+from experiments.runs.control.client import ask
+from experiments.runs.control.service import Service
+from experiments.runs.trust import Watch
 from hosts.linux.rights import MACHINE, ROLES, ruleset_for_reading
 from tests.experiments.labs import PLANES, WAIT_S, lab_of, wait_until
 

@@ -11,23 +11,23 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from experiments.files import CHECKOUT
-from experiments.output import Output, styled
-from experiments.reporting.progress import Live
-from experiments.reporting.report_page import rendered
+from experiments.base.files import CHECKOUT
+from experiments.base.output import Output, styled
+from experiments.runs.reporting.progress import Live
+from experiments.runs.reporting.report_page import rendered
 
 ESCAPE = "\x1b]0;owned\x07\x1b[2J\u202e"
 SHOWN = r"\x1b]0;owned\x07\x1b[2J\u202e"
 # They write bytes for a program at the other end of a pipe, those of programs on servers, or a
 # sentence that they have cleaned themselves.
 WRITERS_OF_BYTES = {
-    "experiments/linux/unprivileged.py",
-    "experiments/control/detached.py",
-    "experiments/machines/flow_ends.py",
-    "experiments/machines/dask_process.py",
-    "experiments/machines/part.py",
-    "experiments/machines/worker_program.py",
-    "experiments/traffic/generator_worker.py",
+    "experiments/lab/linux/unprivileged.py",
+    "experiments/runs/control/detached.py",
+    "experiments/apps/cluster/flow_ends.py",
+    "experiments/apps/cluster/dask_process.py",
+    "experiments/apps/cluster/part.py",
+    "experiments/apps/cluster/worker_program.py",
+    "experiments/lab/traffic/generator_worker.py",
 }
 
 
@@ -98,7 +98,7 @@ def test_a_page() -> None:
 
 
 def test_nothing_writes_past_the_filter() -> None:
-    """Only `experiments.output` and the writers named here know the streams below it."""
+    """Only `experiments.base.output` and the writers named here know the streams below it."""
     passed = re.compile(r"sys\.__std|std(out|err)\.buffer|os\.write\([12],|\.unfiltered")
     sources = (
         file for folder in ("experiments", "hosts") for file in CHECKOUT.glob(f"{folder}/**/*.py")
@@ -108,4 +108,4 @@ def test_nothing_writes_past_the_filter() -> None:
         for file in sources
         if passed.search(file.read_text(encoding="utf-8"))
     }
-    assert found - {"experiments/output.py"} == WRITERS_OF_BYTES
+    assert found - {"experiments/base/output.py"} == WRITERS_OF_BYTES

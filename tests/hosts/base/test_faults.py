@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import topos
-from experiments.control.verbs import answer
-from experiments.trials.plans.experiment import FaultAt
+from experiments.runs.control.verbs import answer
+from experiments.runs.plans.experiment import FaultAt
 from hosts.base.failures import parse_failures
 from hosts.base.fault_kinds import CABLE, FAULT_KINDS
 from hosts.base.faults import Fault, read

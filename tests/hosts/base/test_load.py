@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import topos
-from experiments.trials import loading
+from experiments.runs.plans import loading
 from hosts.base.load import module_from, router_for
 from topos.base.errors import PillarboxError
 

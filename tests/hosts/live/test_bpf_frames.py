@@ -16,20 +16,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from experiments.benches._three_servers import (
-    RELAY,
-    A,
-    B,
-    ThreeServers,
-    bcube_end_lookup_key,
-    bcube_hop_lookup_key,
-    dcn_lookup_key,
-    encapsulations,
-    forwarding,
-    ipv4,
-    mac,
-    proxy_header_change,
-)
 from hosts.linux import bpf
 from hosts.live.kernel_table import KernelTable
 from hosts.live.python_table import PythonTable
@@ -49,6 +35,20 @@ from hosts.wire.ipv4 import (
     flow_key,
 )
 from hosts.wire.relay_keys import ByDestination, ByFlow, ByTunnel, RelayKey
+from tests.benches._three_servers import (
+    RELAY,
+    A,
+    B,
+    ThreeServers,
+    bcube_end_lookup_key,
+    bcube_hop_lookup_key,
+    dcn_lookup_key,
+    encapsulations,
+    forwarding,
+    ipv4,
+    mac,
+    proxy_header_change,
+)
 
 pytestmark = pytest.mark.root
 

@@ -9,7 +9,16 @@ from contextlib import suppress
 
 import pytest
 
-from experiments.benches._three_servers import (
+from hosts.linux import bpf as kernel
+from hosts.live import lab_programs
+from hosts.live.kernel_table import KernelTable
+from hosts.live.table import DeliverDecision, PushDecision, RelayDecision
+from hosts.wire.bcube import BCubeHeader, Hop
+from hosts.wire.dcn import DcnHeader, Protocol
+from hosts.wire.frame import ETH_DCN, ETH_IP
+from hosts.wire.ipv4 import ICMP, IP_IN_IP, UDP, Ipv4Header
+from hosts.wire.relay_keys import ByDestination, ByTunnel
+from tests.benches._three_servers import (
     RELAY,
     THERE,
     A,
@@ -23,15 +32,6 @@ from experiments.benches._three_servers import (
     mac,
     proxy_header_change,
 )
-from hosts.linux import bpf as kernel
-from hosts.live import lab_programs
-from hosts.live.kernel_table import KernelTable
-from hosts.live.table import DeliverDecision, PushDecision, RelayDecision
-from hosts.wire.bcube import BCubeHeader, Hop
-from hosts.wire.dcn import DcnHeader, Protocol
-from hosts.wire.frame import ETH_DCN, ETH_IP
-from hosts.wire.ipv4 import ICMP, IP_IN_IP, UDP, Ipv4Header
-from hosts.wire.relay_keys import ByDestination, ByTunnel
 from tests.hosts.live.cables import captured, inject, listening
 from topos.base.errors import PillarboxError
 

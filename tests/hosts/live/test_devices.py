@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from experiments.benches._three_servers import RELAY, A, B, ThreeServers, mac
 from hosts.live.devices import BROADCAST_MAC, Port
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
+from tests.benches._three_servers import RELAY, A, B, ThreeServers, mac
 from tests.hosts.live.cables import inject
 
 pytestmark = pytest.mark.root

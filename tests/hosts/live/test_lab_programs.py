@@ -19,7 +19,17 @@ from pathlib import Path
 
 import pytest
 
-from experiments.benches._three_servers import (
+from hosts.linux.calls import die_with_parent
+from hosts.live import lab_programs
+from hosts.live.table import DeliverDecision, PushDecision, RelayDecision
+from hosts.wire.bcube import BCubeHeader
+from hosts.wire.dcn import DcnHeader
+from hosts.wire.frame import ETH_IP
+from hosts.wire.header import ByHeader
+from hosts.wire.header_layout import checksum
+from hosts.wire.ipv4 import ICMP, TCP, UDP, FlowKey, Ipv4Header
+from hosts.wire.relay_keys import ByDestination, ByFlow, ByTunnel
+from tests.benches._three_servers import (
     RELAY,
     THERE,
     A,
@@ -33,16 +43,6 @@ from experiments.benches._three_servers import (
     ipv4,
     mac,
 )
-from hosts.linux.calls import die_with_parent
-from hosts.live import lab_programs
-from hosts.live.table import DeliverDecision, PushDecision, RelayDecision
-from hosts.wire.bcube import BCubeHeader
-from hosts.wire.dcn import DcnHeader
-from hosts.wire.frame import ETH_IP
-from hosts.wire.header import ByHeader
-from hosts.wire.header_layout import checksum
-from hosts.wire.ipv4 import ICMP, TCP, UDP, FlowKey, Ipv4Header
-from hosts.wire.relay_keys import ByDestination, ByFlow, ByTunnel
 from tests.hosts.live.cables import captured, listening
 from topos.base.addressing import dotted_quad
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from experiments.benches._three_servers import RELAY, A, B, ThreeServers, mac
 from hosts.base.path import Step
 from hosts.live.devices import BROADCAST_MAC
 from hosts.live.lab_programs import LIVENESS, ServerPrograms, SingleServerPrograms
@@ -26,6 +25,7 @@ from hosts.live.liveness import (
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.frame import ETH_DCN
 from hosts.wire.messages import HeartBeat
+from tests.benches._three_servers import RELAY, A, B, ThreeServers, mac
 from tests.hosts.live.cables import inject, listening
 
 pytestmark = pytest.mark.root

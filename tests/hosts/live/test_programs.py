@@ -9,7 +9,12 @@ import time
 
 import pytest
 
-from experiments.benches._three_servers import (
+from hosts.base.path import Step
+from hosts.linux.bpf import Map
+from hosts.live.kernel_table import KernelTable
+from hosts.live.lab_programs import FORWARD, LIVENESS, LabPrograms
+from hosts.live.liveness import Liveness, NeighbourLink
+from tests.benches._three_servers import (
     RELAY,
     A,
     B,
@@ -18,11 +23,6 @@ from experiments.benches._three_servers import (
     install_encapsulation,
     mac,
 )
-from hosts.base.path import Step
-from hosts.linux.bpf import Map
-from hosts.live.kernel_table import KernelTable
-from hosts.live.lab_programs import FORWARD, LIVENESS, LabPrograms
-from hosts.live.liveness import Liveness, NeighbourLink
 from topos.base.errors import PillarboxError
 
 pytestmark = pytest.mark.root

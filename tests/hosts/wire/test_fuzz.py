@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
-from experiments.benches import fuzz
 from hosts.wire.bcube import BCubeHeader
 from hosts.wire.header_layout import REASONS, WireError
 from hosts.wire.messages import MESSAGES
+from tests.benches import fuzz
 
 BCUBE = 1  # where it stands among the targets
 

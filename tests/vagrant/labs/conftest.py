@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.grading import child
+from experiments.apps.teaching import child
 
 
 @pytest.fixture(autouse=True)

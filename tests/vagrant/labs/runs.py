@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import topos
-from experiments.traffic.flows import COMPLETED, FlowResult
-from experiments.traffic.workload import Workload
-from experiments.trials.plans.experiment import Experiment, System
-from experiments.trials.runs.experiment_run import run
-from experiments.trials.runs.order import TrialMeasurements, TrialOrder
-from experiments.trials.trust.readings import Readings
-from tests.experiments.trials.seen import SEEN
+from experiments.models.workloads.flows import COMPLETED, FlowResult
+from experiments.models.workloads.workload import Workload
+from experiments.runs.plans.experiment import Experiment, System
+from experiments.runs.trials.experiment_run import run
+from experiments.runs.trials.order import TrialMeasurements, TrialOrder
+from experiments.runs.trust.readings import Readings
+from tests.experiments.runs.seen import SEEN
 
 
 def write_run(

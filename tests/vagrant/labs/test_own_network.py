@@ -10,10 +10,10 @@ import pytest
 from click.testing import CliRunner
 
 import topos
-from experiments.cli import cli
-from experiments.grading.labs import lab7
-from experiments.grading.sheet_catalogue import sheet_of
-from experiments.trials.loading import load
+from experiments.apps.teaching.labs import lab7
+from experiments.apps.teaching.sheet_catalogue import sheet_of
+from experiments.cli.main import cli
+from experiments.runs.plans.loading import load
 
 LABS = Path(__file__).parents[3] / "vagrant" / "labs"
 MODEL = Path(__file__).parent / "answers" / "lab8" / "model.py"

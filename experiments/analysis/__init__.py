@@ -1,1 +1,0 @@
-"""Analysis of networks without running them: bounds, simulations and comparisons."""

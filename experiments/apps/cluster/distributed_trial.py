@@ -1,0 +1,33 @@
+"""Worker process of a trial over several machines; see `experiments.runs.trials.trial_worker`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from experiments.runs.trials.order import TrialMeasurements, TrialOrder
+from experiments.runs.trials.trial_worker import main, measured_in
+from topos.base.spec import parse
+
+
+def run_trial(order: TrialOrder, connection: Any, folder: Path) -> TrialMeasurements:
+    """Run a trial on a lab over several machines; return its measurements."""
+    from experiments.apps.cluster.cluster_registry import NamedCluster
+    from experiments.apps.cluster.distributed_lab import LabOverMachines
+
+    trial = order.trial
+    connection.send(("phase", "starting machines"))
+    topology = parse(trial.system.network)
+    machines, cluster = trial.system.machines, trial.system.cluster
+    ground = NamedCluster(cluster, machines) if cluster else None
+    with LabOverMachines(
+        topology, trial.system, folder, machines, trial.seed, ground=ground
+    ) as lab:
+        connection.send(("phase", "servers find their neighbours"))
+        lab.wait_converged()
+        return measured_in(lab, order, connection.send)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), run_trial)

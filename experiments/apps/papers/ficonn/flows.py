@@ -1,0 +1,291 @@
+"""TOR and TAR under random and burst traffic: Li 2009, Fig. 6-9.
+
+The paper's network is FiConn_2 of 32-port switches, 74,528 servers, every link at 1 Gbit/s. Flows
+start one after the other in the first 30 seconds; then every flow is probed every 30 seconds.
+
+The paper does not say how it computes throughput, nor how a server knows the available bandwidth.
+Our throughput is max-min fair, compared with equal shares (a flow gets the minimum of its links'
+equal shares, and any share that it cannot use is lost), and our available bandwidth is measured by
+the number of flows (`experiments.models.simulator.compiled_tar`). The curves are not printed as
+numbers; the claims here are from section V.
+
+The lifetime of a virtual flow (section IV.D, Algorithm 3) has several readings. `virtual_flows.py`
+compares each reading with all these claims; the figures use the routers' reading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy
+
+from experiments.apps.papers.shared.draws import (
+    seeded_task_function,
+    simulation_run_count,
+    simulation_runs,
+)
+from experiments.apps.papers.shared.figure import (
+    Claim,
+    Figure,
+    Made,
+    by_series,
+    figure,
+    point,
+    with_paper_values,
+)
+from experiments.models.fluid.directed_links import Routes, link_count
+from experiments.models.fluid.rates import equal_share_rates_bps, max_min
+from experiments.models.simulator.compiled_tar import TarFlows
+from experiments.models.simulator.hops import Ints
+from experiments.models.simulator.paths import lengths, routes
+from experiments.runs.reporting.reproduced.result import Point, Settings
+from hosts.ficonn.tar import READINGS, VIRTUAL_FLOWS
+from topos.base.spec import parse
+from topos.ficonn import FiConn
+
+NETWORK = "ficonn,32,2"
+ROUND_S, ROUNDS, QUICK_ROUNDS = 30, 10, 4
+STEADY = 3  # number of last rounds that count as steady state
+RUNS, OTHERS_RUNS = 6, 3  # number of runs: with our reading of virtual flows, and with others
+TOR, TAR = "TOR", "TAR"
+TAKEN = next(name for name, reading in READINGS.items() if reading == VIRTUAL_FLOWS)
+
+
+class RoundSample(NamedTuple):
+    """Result of all flows after a round of probes: total rates in links, and mean hops."""
+
+    max_min: float
+    equal: float
+    hops: float
+
+
+class FlowDraw(NamedTuple):
+    """Result of one draw of flows: TOR's sample, and TAR's after each round of probes."""
+
+    flows: int
+    tor: RoundSample
+    tar: list[RoundSample]
+
+    def samples(self, routing: str) -> list[RoundSample]:
+        """Return the results of TOR or TAR after each round of probes; TOR's never change."""
+        return [self.tor] * len(self.tar) if routing == TOR else self.tar
+
+
+Ends = tuple[Ints, Ints]
+
+
+def random_traffic(ficonn: FiConn, random: numpy.random.Generator) -> Ends:
+    """Return N/2 flows between pairs of servers; every server is in one pair."""
+    order = random.permutation(ficonn.servers)
+    return order[: len(order) // 2], order[len(order) // 2 :]
+
+
+def burst_traffic(ficonn: FiConn, random: numpy.random.Generator) -> Ends:
+    """Return a flow from every server of a random FiConn_{k-1} to every server of another."""
+    size = ficonn.sizes[-2]
+    first, second = random.choice(ficonn.servers // size, 2, replace=False) * size
+    members = numpy.arange(size)
+    return numpy.repeat(first + members, size), numpy.tile(second + members, size)
+
+
+TRAFFIC = {"random": random_traffic, "burst": burst_traffic}
+
+
+@seeded_task_function
+def measure(
+    spec: str, traffic: str, reading: str, rounds: int, random: numpy.random.Generator
+) -> FlowDraw:
+    """Draw flows, and let TAR choose their paths, one round of probes after the other."""
+    ficonn = parse(spec)
+    assert isinstance(ficonn, FiConn)
+    ends = TRAFFIC[traffic](ficonn, random)
+    tor = _round_sample(ficonn, routes(ficonn, "tor", *ends), lengths(ficonn, "tor", *ends))
+    tar = TarFlows(ficonn, *ends, random, virtual=READINGS[reading])
+    return FlowDraw(len(ends[0]), tor, _samples_by_round(tar, rounds))
+
+
+def _samples_by_round(flows: TarFlows, rounds: int) -> list[RoundSample]:
+    samples = []
+    for _ in range(rounds):
+        flows.probe()
+        samples.append(_round_sample(flows.ficonn, flows.routes(), flows.counts))
+    return samples
+
+
+def _round_sample(ficonn: FiConn, found: Routes, hops: Ints) -> RoundSample:
+    links = link_count(ficonn)
+    return RoundSample(
+        float(max_min(found, 1.0, links).sum()),
+        float(equal_share_rates_bps(found, numpy.ones(links)).sum()),
+        float(hops.mean()),
+    )
+
+
+def simulate_flow_draws(settings: Settings, traffic: str, reading: str = TAKEN) -> list[FlowDraw]:
+    """Simulate TOR and TAR on random flows, the same for every reading of virtual flows."""
+    rounds = QUICK_ROUNDS if settings.quick else ROUNDS
+    cases = [(NETWORK, traffic, reading, rounds)]
+    runs_each = RUNS if reading == TAKEN else OTHERS_RUNS
+    (runs,) = simulation_runs(
+        settings, measure, cases, simulation_run_count(settings, runs_each, 1)
+    )
+    return [
+        FlowDraw(flows, RoundSample(*tor), [RoundSample(*one) for one in tar])
+        for flows, tor, tar in runs.found
+    ]
+
+
+# -- from runs to points ---------------------------------------------------------------------------
+
+
+def curves(
+    runs: list[FlowDraw],
+    value: Callable[[RoundSample], float],
+    routings: Sequence[str] = (TOR, TAR),
+    model: str = "",
+) -> list[Point]:
+    """Return each routing's value after every round of probes; `model` is appended to its name."""
+    return by_series(
+        point(routing + model, (i + 1) * ROUND_S, [value(run.samples(routing)[i]) for run in runs])
+        for routing in routings
+        for i in range(len(runs[0].tar))
+    )
+
+
+def tor_tar_comparison(
+    runs: list[FlowDraw],
+    series: str,
+    value: Callable[[RoundSample, RoundSample], float],
+    first: bool,
+    paper: float,
+    routing: str = TAR,
+) -> Point:
+    """Return a value of TOR's and a routing's samples after the first round or in steady state."""
+    values = []
+    for run in runs:
+        samples = run.samples(routing)
+        part = samples[:1] if first else samples[-STEADY:]
+        values.append(float(numpy.mean([value(run.tor, sample) for sample in part])))
+    return point(series, "after 30 s" if first else "steady", values, paper)
+
+
+def notes(runs: list[FlowDraw], settings: Settings) -> tuple[str, ...]:
+    """Return the figures' notes on network, flows, throughput model and virtual flows."""
+    return (
+        f"{NETWORK}, {runs[0].flows:,} flows, links of "
+        f"1 Gbit/s; mean of {len(runs)} run{'s' * (len(runs) > 1)} and its 95 % confidence "
+        f"interval, seed {settings.seed}. Steady is the mean of the last {STEADY} rounds.",
+        "Throughput is max-min fair. A probe sees the number of other flows that leave a server by "
+        "each port. The paper specifies neither model.",
+        f"A virtual flow lasts {TAKEN}; `ficonn-virtual-flows` compares the interpretations.",
+    )
+
+
+# -- Fig. 6 and 8: throughput ----------------------------------------------------------------------
+
+THROUGHPUT = ("time, s", "aggregate throughput, Gbit/s")
+# Percentage by which TOR exceeds TAR: after 30 seconds, and at most in steady state.
+PAPERS_FIRST, PAPERS_STEADY, NEAR = 8.5, 2.5, 1.0
+
+
+def fig6_claims(runs: list[FlowDraw]) -> list[Claim]:
+    """Return the claims of Li 2009, section V, on the throughput in Fig. 6."""
+
+    def percent(tor: RoundSample, tar: RoundSample) -> float:
+        return (tor.max_min / tar.max_min - 1) * 100
+
+    first, steady = (
+        tor_tar_comparison(runs, "TOR ahead, %", percent, at_first, paper)
+        for at_first, paper in ((True, PAPERS_FIRST), (False, PAPERS_STEADY))
+    )
+    return [Claim(first, NEAR), Claim(steady, NEAR, at_most=True)]
+
+
+@figure(
+    "ficonn-fig6",
+    "throughput of FiConn's routings, random traffic (Li 2009)",
+    "Throughput in FiConn, random traffic",
+    *THROUGHPUT,
+)
+def fig6(settings: Settings) -> Made:
+    """Reproduce Li 2009, Fig. 6: throughput of TOR and TAR between random pairs of servers."""
+    runs = simulate_flow_draws(settings, "random")
+    points = curves(runs, lambda sample: sample.max_min)
+    return Made(points, fig6_claims(runs), notes=notes(runs, settings))
+
+
+# With TOR all flows share the only level-2 link between the two FiConn_1s; TAR reaches 99.5 Gbit/s.
+# A FiConn_1 of 32-port switches has 136 level-2 links, an upper bound for every routing.
+PAPERS_TOR, PAPERS_TAR = 1.0, 99.5  # paper's throughput in Gbit/s
+EXACT, NEAR_TAR = 1e-9, 5.0
+EQUAL_SHARES = (
+    "With equal shares a flow has the least of its links' equal parts; the rest of the others is "
+    "unused. Max-min fair, TAR fills all 136 level-2 links of a FiConn_1 with any interpretation."
+)
+
+
+def fig8_claims(runs: list[FlowDraw]) -> list[Claim]:
+    """Return the claims of Li 2009, section V, on the burst throughput in Fig. 8."""
+    tor = tor_tar_comparison(
+        runs, "TOR, max-min fair", lambda _, now: now.max_min, False, PAPERS_TOR, TOR
+    )
+    tar = tor_tar_comparison(runs, "TAR, equal shares", lambda _, now: now.equal, False, PAPERS_TAR)
+    return [Claim(tor, EXACT), Claim(tar, NEAR_TAR)]
+
+
+@figure(
+    "ficonn-fig8",
+    "throughput of FiConn's routings, burst traffic (Li 2009)",
+    "Throughput in FiConn, burst traffic",
+    *THROUGHPUT,
+    log_y=True,
+)
+def fig8(settings: Settings) -> Made:
+    """Reproduce Li 2009, Fig. 8: throughput of TOR and TAR between two FiConn_1s."""
+    runs = simulate_flow_draws(settings, "burst")
+    points = [
+        *curves(runs, lambda sample: sample.max_min),
+        *curves(runs, lambda sample: sample.equal, (TAR,), ", equal shares"),
+    ]
+    last, claims = points[-1].x, fig8_claims(runs)
+    points = with_paper_values(points, {(TOR, last): PAPERS_TOR, (TAR, last): PAPERS_TAR})
+    fair = tor_tar_comparison(
+        runs, "TAR, max-min fair", lambda _, now: now.max_min, False, PAPERS_TAR
+    )
+    rows = [*(claim.row for claim in claims), fair]
+    return Made(points, claims, rows, notes=(*notes(runs, settings), EQUAL_SHARES))
+
+
+# -- Fig. 7 and 9: path lengths --------------------------------------------------------------------
+
+# maximum hops by which TAR's paths are longer than TOR's, in steady state
+PAPERS_HOPS = {"random": 1.5, "burst": 3.0}
+NEAR_HOPS = 0.1
+
+
+def path_length_claims(runs: list[FlowDraw], traffic: str) -> list[Claim]:
+    """Return the claims of section V on Fig. 7 and 9: additional hops of TAR's paths."""
+
+    def additional_hops(tor: RoundSample, tar: RoundSample) -> float:
+        return tar.hops - tor.hops
+
+    row = tor_tar_comparison(
+        runs, "hops more than TOR", additional_hops, False, PAPERS_HOPS[traffic]
+    )
+    return [Claim(row, NEAR_HOPS, at_most=True)]
+
+
+def _length_figure(name: str, traffic: str) -> Figure:
+    about = f"path lengths of FiConn's routings, {traffic} traffic (Li 2009)"
+    title = f"Path lengths in FiConn, {traffic} traffic"
+
+    def made(settings: Settings) -> Made:
+        runs = simulate_flow_draws(settings, traffic)
+        points = curves(runs, lambda sample: sample.hops)
+        return Made(points, path_length_claims(runs, traffic), notes=notes(runs, settings))
+
+    return figure(name, about, title, "time, s", "average path length, hops")(made)
+
+
+fig7, fig9 = _length_figure("ficonn-fig7", "random"), _length_figure("ficonn-fig9", "burst")

@@ -1,0 +1,217 @@
+"""Not from a paper: six networks of the same size or price while servers or switches fail.
+
+Every working server sends to every other. Networks of about 2000 servers have slightly different
+numbers of servers and different costs: throughput per server, and per thousand dollars, is
+compared. For some 22,500 dollars of switches, cables and network cards, one network connects 500
+servers and another 1800: throughput per thousand dollars is compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from experiments.apps.papers.shared.degradation import (
+    BCUBE,
+    CURVE_RUNS,
+    DCELL,
+    FATTREE,
+    SERVERS,
+    SWITCHES,
+    Failing,
+    Networks,
+    runs_of,
+)
+from experiments.apps.papers.shared.draws import simulation_run_count
+from experiments.apps.papers.shared.figure import Claim, Made, figure, point, verdict
+from experiments.models.comparison.prices import LIAO, network_bill
+from experiments.runs.reporting.reproduced.result import Point, Settings
+from topos.base.spec import parse
+
+SAME_SIZE: Networks = {
+    "DPillar": ("dpillar,18,3", "mp-random"),
+    DCELL: ("dcell,8,2,servers=2048", "dfr"),
+    BCUBE: ("bcube,8,3,servers=2048", "bsr"),
+    "FiConn": ("ficonn,12,2", "tor"),
+    "tree": ("tree,47,44,servers=2048", "bridge"),
+    FATTREE: ("fattree,8,levels=5", "any"),
+}
+QUICK_SAME_SIZE: Networks = {
+    "DPillar": ("dpillar,8,3", "mp-random"),
+    DCELL: ("dcell,4,2,servers=200", "dfr"),
+    BCUBE: ("bcube,4,3,servers=192", "bsr"),
+    "FiConn": ("ficonn,8,2", "tor"),
+    "tree": ("tree,12,16", "bridge"),
+    FATTREE: ("fattree,4,levels=7", "any"),
+}
+# Sizes come in large steps: a network's price may differ from the budget by this share.
+BUDGET_USD, OFF = 22_500.0, 0.15
+SAME_PRICE: Networks = {
+    "DPillar": ("dpillar,14,3", "mp-random"),
+    DCELL: ("dcell,8,2,servers=792", "dfr"),
+    BCUBE: ("bcube,8,2", "bsr"),
+    "FiConn": ("ficonn,12,2", "tor"),
+    "tree": ("tree,47,34", "bridge"),
+    FATTREE: ("fattree,8,levels=4", "any"),
+}
+SHARES = (0.0, 0.02, 0.12, 0.2)
+LAST = SHARES[-1]
+RUNS = 5
+
+
+def server_count(networks: Networks, name: str) -> int:
+    """Return the number of servers of a network."""
+    return parse(networks[name][0]).servers
+
+
+def cost_usd(networks: Networks, name: str) -> float:
+    """Return the cost of a network's switches, network cards and cables."""
+    cost = network_bill(parse(networks[name][0]), LIAO)
+    assert cost.network_usd is not None
+    assert cost.nics_usd is not None
+    return cost.network_usd + cost.nics_usd
+
+
+def throughput_per_server(networks: Networks, one: Failing) -> Point:
+    """Return the throughput per server, in units of a link's rate; failed servers count."""
+    return one.throughput(1 / server_count(networks, one.series))
+
+
+def throughput_per_price(networks: Networks, one: Failing) -> Point:
+    """Return a network's throughput per thousand dollars, in units of a link's rate."""
+    return one.throughput(1000 / cost_usd(networks, one.series))
+
+
+def bcube_ahead_claim(runs: Iterable[Failing], value: Callable[[str], float]) -> Claim:
+    """Claim that BCube is ahead of the fat-tree and DCell, as in Guo 2009, section 6.
+
+    `value` returns the factor of a network's throughput.
+    """
+    last = {one.series: one for one in runs if (one.kind, one.share) == (SWITCHES, LAST)}
+    compared = [(last[name].runs, value(name)) for name in (BCUBE, FATTREE, DCELL)]
+    times = [
+        bcube / max(others)
+        for bcube, *others in zip(
+            *([found["abt"] * scale for found in runs.found] for runs, scale in compared),
+            strict=True,
+        )
+    ]
+    row = point(f"{BCUBE} over the best of {FATTREE} and {DCELL}", f"{LAST:.0%} of switches", times)
+    return Claim(row, 0.0, at_least=True, wanted=1.0)
+
+
+@figure(
+    "six-degradation",
+    "six networks of about 2000 servers while servers or switches fail (no paper's)",
+    "All-to-all in six networks under failures",
+    "failed switches, %",
+    "what a server sends, of a cable's rate",
+)
+def degradation(settings: Settings) -> Made:
+    """Fail servers, then switches, of six networks of about 2000 servers."""
+    networks = QUICK_SAME_SIZE if settings.quick else SAME_SIZE
+    count = simulation_run_count(settings, RUNS, 2)
+    runs = runs_of(settings, networks, SHARES, count, judged=_is_compared)
+    points = [throughput_per_server(networks, one) for one in runs]
+    claim = bcube_ahead_claim(runs, lambda name: 1 / server_count(networks, name))
+    reason = f"Guo 2009, section 6: {BCUBE} is ahead with {LAST:.0%} of the switches failed."
+    whole, last = _end_runs(runs)
+    rows = [
+        *(throughput_per_server(networks, one) for one in (*whole, *last)),
+        *(
+            _with_quantity(throughput_per_price(networks, one), "ABT per 1000 $")
+            for one in (*whole, *last)
+        ),
+        *(one.lost() for one in last),
+    ]
+    return _made(networks, settings, count, points, [claim.row, *rows], claim, reason)
+
+
+@figure(
+    "six-equal-cost",
+    "six networks of the same price while servers or switches fail (no paper's)",
+    "All-to-all at equal cost under failures",
+    "failed switches, %",
+    "throughput per 1000 dollars, in links",
+)
+def equal_cost(settings: Settings) -> Made:
+    """Fail servers, then switches, of six networks of the same price."""
+    shares = (SHARES[0], LAST) if settings.quick else SHARES
+    count = simulation_run_count(settings, RUNS, 2)
+    runs = runs_of(settings, SAME_PRICE, shares, count, judged=_is_compared)
+    points = [throughput_per_price(SAME_PRICE, one) for one in runs]
+    claim = bcube_ahead_claim(runs, lambda name: 1000 / cost_usd(SAME_PRICE, name))
+    reason = (
+        f"Guo 2009, section 6: {BCUBE} is ahead with {LAST:.0%} of the switches failed, at the "
+        "same number of servers; here at equal cost."
+    )
+    whole, last = _end_runs(runs)
+    rows = [
+        *(Point(name, "servers", server_count(SAME_PRICE, name)) for name in SAME_PRICE),
+        *(Point(name, "price, $", cost_usd(SAME_PRICE, name)) for name in SAME_PRICE),
+        *(
+            _with_quantity(throughput_per_price(SAME_PRICE, one), "per 1000 $")
+            for one in (*whole, *last)
+        ),
+        *(
+            _with_quantity(throughput_per_server(SAME_PRICE, one), "a server")
+            for one in (*whole, *last)
+        ),
+        *(one.lost() for one in last),
+    ]
+    return _made(SAME_PRICE, settings, count, points, [claim.row, *rows], claim, reason)
+
+
+def _is_compared(series: str, kind: str, share: float) -> bool:
+    """Return True for the simulated cases that the claim compares (see `bcube_ahead_claim`)."""
+    return series in (BCUBE, FATTREE, DCELL) and (kind, share) == (SWITCHES, LAST)
+
+
+def _end_runs(runs: list[Failing]) -> tuple[list[Failing], list[Failing]]:
+    """Return the simulation runs without failures, and those with the most failures."""
+    whole = [one for one in runs if one.share == 0 and one.kind == SERVERS]
+    return whole, [one for one in runs if one.share == LAST]
+
+
+def _with_quantity(point: Point, what: str) -> Point:
+    """Return a point with the measured quantity appended to its series' name."""
+    return replace(point, series=f"{point.series}: {what}")
+
+
+def _made(
+    networks: Networks,
+    settings: Settings,
+    draws: int,
+    points: list[Point],
+    rows: list[Point],
+    claim: Claim,
+    reason: str,
+) -> Made:
+    compared = [
+        f"{name}: {spec} ({server_count(networks, name)} servers, "
+        f"${cost_usd(networks, name):,.0f}), {routing}"
+        for name, (spec, routing) in networks.items()
+    ]
+    word, reasons = verdict([claim])
+    drawn = (
+        f"Mean of {draws} draws of failures where three networks are compared, of "
+        f"{min(draws, CURVE_RUNS)} elsewhere, and its 95 % confidence interval"
+    )
+    if draws == 1:
+        drawn = "One draw of failures"
+    return Made(
+        # Twelve curves would be too many: rows give the end points of those of failed servers.
+        [one for one in points if one.series.endswith(SWITCHES)],
+        rows=rows,
+        judged=(word, (*reasons, reason)),
+        notes=(
+            "; ".join(compared) + ".",
+            f"{drawn}, seed {settings.seed}. Aggregate bottleneck throughput (ABT) of all-to-all "
+            "traffic between working servers; disconnected flows are not counted.",
+            "FiConn's TOR and the tree have one path per pair: a failure disconnects the pair "
+            "and leaves more capacity to others. BCube's and DPillar's flows take a random path "
+            "of their sets.",
+            f"Switches, cables and network cards at the prices of {LIAO.source}; its two on-board "
+            "ports of each server cost nothing.",
+        ),
+    )

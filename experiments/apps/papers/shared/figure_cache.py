@@ -1,0 +1,76 @@
+"""Making of figures: a figure on disk with the same inputs is not made again.
+
+Inputs are the code on which the figure's numbers depend, and its settings. An interrupted figure
+continues: simulated figures store each finished task (`experiments.models.simulator.sweeps`),
+live figures each trial.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from experiments.apps.papers.shared.figure import Figure
+from experiments.models.simulator.sweeps import LIVE, code_hash
+from experiments.runs.reporting.reproduced.page import keep, kept
+from experiments.runs.reporting.reproduced.result import Reproduction, Settings
+from experiments.runs.trials.manifest import machine, moment, versions
+
+CODE = (
+    *("topos", "hosts", "experiments.models", "experiments.models.workloads.distribution_plan"),
+    *("experiments.runs.trials.statistics", "experiments.apps.papers.shared"),
+)
+LIVE_CODE = tuple(
+    f"experiments.{floor}" for floor in ("emulation", "linux", "observe", "traffic", "trials")
+)
+# machine properties recorded with a figure
+SHOWN = ("processor", "processors", "memory_kib", "kernel", "system")
+
+
+def inputs_of(figure: Figure, settings: Settings) -> str:
+    """Return a hash of the code and settings on which the figure's numbers depend."""
+    package = figure.make.__module__.rpartition(".")[0]
+    if figure.live:
+        code = code_hash(*CODE, *LIVE_CODE, package)
+    else:
+        code = code_hash(*CODE, package, without=LIVE)
+    rate_mbit = settings.rate_mbit if figure.live else None
+    chosen = (settings.seed, settings.quick, settings.repeats, rate_mbit)
+    text = json.dumps([figure.name, chosen, code])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def made(figure: Figure, settings: Settings, folder: Path, *, again: bool = False) -> Reproduction:
+    """Return a reproduced figure from the folder, or reproduce the figure and store it there."""
+    found = kept(folder, figure.name)
+    inputs = inputs_of(figure, settings)
+    if found and not again and found.made.get("inputs") == inputs:
+        return found
+    began_s = time.monotonic()
+    # With `again`, records and results of earlier reproductions are not reused.
+    settings = replace(settings, inputs="" if again else inputs)
+    found = figure.reproduce(settings)
+    found = replace(found, made=_making_record(inputs, settings, time.monotonic() - began_s))
+    keep(found, folder)
+    return found
+
+
+def _making_record(inputs: str, settings: Settings, passed_s: float) -> dict[str, Any]:
+    """Return the record of a figure's making: inputs, time, duration, machine and version."""
+    here: Mapping[str, Any] = machine()
+    program = versions()
+    return {
+        "inputs": inputs,
+        "at": moment()["wall"],
+        "quick": settings.quick,
+        "seed": settings.seed,
+        # Sum of the tasks' times, whenever they were computed, as if run one after the other.
+        "seconds": round(sum(settings.tasks_s) or passed_s, 1),
+        "machine": {name: here[name] for name in SHOWN},
+        "pillarbox": {name: program.get(name) for name in ("version", "commit", "python")},
+    }

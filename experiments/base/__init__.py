@@ -1,0 +1,1 @@
+"""Basics of all districts: texts, units, files, arguments, output, and other processes."""

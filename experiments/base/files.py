@@ -1,0 +1,134 @@
+"""Output files and folders: creation, ownership, locking, and reading of TOML."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from topos.base.errors import PillarboxError, require
+
+CHECKOUT = Path(__file__).resolve().parents[2]  # Folder of the packages topos, hosts, experiments.
+PRIVATE_FOLDER = 0o700  # Mode of a folder that only its owner may open.
+LONGEST_TOML = 1 << 20  # Upper bound for the size of a TOML file, in bytes.
+_IN_CHECKOUT = CHECKOUT / "vagrant" / "labs"
+_INSTALLED = CHECKOUT / "experiments" / "apps" / "teaching" / "sheets"
+SHEETS = _IN_CHECKOUT if _IN_CHECKOUT.is_dir() else _INSTALLED
+
+
+def output_folder(path: Path) -> Path:
+    """Create the folder for a command's files, or raise PillarboxError with the reason."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise PillarboxError(
+            f"{path} cannot be created ({error.strerror}); choose another folder with --out"
+        ) from None
+    for folder in missing:
+        give_to_user(folder)
+    return path
+
+
+def private_folder(path: Path) -> Path:
+    """Create a folder that only this user may open; an existing folder gets this mode (0700).
+
+    Raises PillarboxError if the path belongs to another user, or if it is not a folder (symbolic
+    links included).
+    """
+    with suppress(FileExistsError):
+        path.mkdir(mode=PRIVATE_FOLDER)
+    try:
+        opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError as error:
+        raise PillarboxError(f"{path} is not a folder ({error.strerror}): remove it") from None
+    try:
+        status = os.fstat(opened)
+        require(
+            status.st_uid == os.geteuid(), f"{path} belongs to another user: remove it, or chown it"
+        )
+        if not is_private(status):
+            os.fchmod(opened, PRIVATE_FOLDER)
+    finally:
+        os.close(opened)
+    return path
+
+
+def is_private(status: os.stat_result) -> bool:
+    """Return True if only this process's user may open a file or folder."""
+    return status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+
+
+def toml_in(file: Path) -> dict[str, Any]:
+    """Return the content of a TOML file, or raise PillarboxError."""
+    try:
+        with file.open("rb") as opened:
+            data = opened.read(LONGEST_TOML + 1)
+        require(len(data) <= LONGEST_TOML, f"{file} has more than {LONGEST_TOML} bytes")
+        return toml_of(data.decode("utf-8"), str(file))
+    except OSError as error:
+        raise PillarboxError(f"{file} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise PillarboxError(f"{file} is not TOML: {error}") from None
+
+
+def toml_of(text: str, name: str) -> dict[str, Any]:
+    """Parse a TOML text, or raise PillarboxError with the name of its file."""
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        return dict(tomllib.loads(text))
+    # TOMLDecodeError is a ValueError, as is a number of thousands of digits; deeply nested
+    # brackets raise RecursionError.
+    except (ValueError, RecursionError) as error:
+        raise PillarboxError(f"{name} is not TOML: {error}") from None
+
+
+@contextmanager
+def only_writer(folder: Path) -> Iterator[None]:
+    """Lock a folder of results, or raise PillarboxError if another process writes to it."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise PillarboxError(
+                f"{folder} is being written by another process: wait for its end, or choose "
+                "another folder"
+            ) from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def give_to_user(path: Path) -> None:
+    """Change the owner of a file or folder from root to the user who called sudo."""
+    user, group = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")
+    if os.geteuid() == 0 and user.isdecimal() and group.isdecimal():
+        os.chown(path, int(user), int(group), follow_symlinks=False)
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file atomically: write a temporary file in the same folder, then rename it."""
+    temporary = path.with_name(f".pillarbox-{secrets.token_hex(6)}")
+    try:
+        try:
+            # The umask sets the mode; files of tempfile would be unreadable for other users.
+            with temporary.open("xb") as stream:
+                stream.write(content)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise PillarboxError(
+            f"{str(path)!r} cannot be written ({error.strerror}): name a file in a writable "
+            "directory"
+        ) from error

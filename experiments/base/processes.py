@@ -1,0 +1,139 @@
+"""Functions in child processes, and the memory and processor time of processes."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from hosts.linux.calls import die_with_parent
+
+# fields of /proc/meminfo that count the kernel's own memory
+KERNEL_MEMORY = ("Slab", "Percpu", "KernelStack", "PageTables")
+
+
+def forked(program: Callable[[], object], processor: int | None = None) -> int:
+    """Run a function in a child process that dies with this process; return its process ID."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            if processor is not None:
+                os.sched_setaffinity(0, {processor})
+            die_with_parent(signal.SIGKILL)
+            program()
+            code = 0
+        except Exception:  # noqa: BLE001 - the child must not continue in the parent's program
+            sys.excepthook(*sys.exc_info())
+        finally:
+            sys.stderr.flush()
+            os._exit(code)
+    return child
+
+
+def ended(child: int) -> None:
+    """Kill a forked child process if it still runs, and wait for its end."""
+    with suppress(ProcessLookupError):
+        os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+
+
+@contextmanager
+def beside(*programs: Callable[[], object]) -> Iterator[None]:
+    """Run functions in child processes for the duration of a block."""
+    children = [forked(program) for program in programs]
+    try:
+        yield
+    finally:
+        for child in children:
+            ended(child)
+
+
+def processors() -> int:
+    """Return the number of processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+# -- resource use ----------------------------------------------------------------------------------
+
+
+def all_processes() -> list[int]:
+    """Return the IDs of all visible processes, which are the sandbox's in a sandbox."""
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
+
+
+def processor_s(process: int) -> float:
+    """Return a process's processor time in seconds."""
+    return int(Path(f"/proc/{process}/schedstat").read_text().split()[0]) / 1e9
+
+
+def peak_mib() -> float:
+    """Return the peak resident memory of this process in MiB.
+
+    The value is VmHWM, not ``ru_maxrss``: Linux passes the latter on through exec, so that a child
+    of a large parent appears as large as the parent (tests/benches/test_bench.py has the
+    proof).
+    """
+    try:
+        return _kib(Path("/proc/self/status"), ("VmHWM",)) / 1024
+    except OSError:  # no /proc: ru_maxrss, which is in bytes on macOS
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return most / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+def shared_mib(process: int) -> float:
+    """Return a process's proportional memory (Pss) in MiB: shared pages divided by their users."""
+    return _kib(Path(f"/proc/{process}/smaps_rollup"), ("Pss",)) / 1024
+
+
+def own_mib(process: int) -> float:
+    """Return the memory in MiB that a process shares with no other process."""
+    kinds = ("Private_Clean", "Private_Dirty", "Private_Hugetlb")
+    return _kib(Path(f"/proc/{process}/smaps_rollup"), kinds) / 1024
+
+
+def kernel_mib(*more: str) -> float:
+    """Return the kernel's own memory in MiB, plus further fields of /proc/meminfo."""
+    return _kib(Path("/proc/meminfo"), (*KERNEL_MEMORY, *more)) / 1024
+
+
+def proc_field(file: str, name: str) -> str:
+    """Return the value of a field in a file of /proc, empty if the file has no such field."""
+    try:
+        lines = Path(file).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    fields = (line.partition(":") for line in lines)
+    return next((value.strip() for key, _, value in fields if key.strip() == name), "")
+
+
+def _kib(file: Path, names: tuple[str, ...]) -> int:
+    lines = (line.partition(":") for line in file.read_text().splitlines())
+    return sum(int(value.split()[0]) for name, _, value in lines if name in names)
+
+
+@contextmanager
+def interrupt_deferred() -> Iterator[None]:
+    """Defer Ctrl-C to the end of a block that starts a process and records it.
+
+    Otherwise an interrupt between the two steps would leave a process that is never ended.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    if not callable(handler) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pending: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _: pending.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if pending:
+            signal.raise_signal(signal.SIGINT)

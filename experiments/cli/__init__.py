@@ -1,0 +1,1 @@
+"""The command line: `main` finds a subcommand in `commands`, or a verb of a running lab."""

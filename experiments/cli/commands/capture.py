@@ -1,0 +1,166 @@
+"""``pillarbox capture``: packets at ports of a running lab, in one file for Wireshark."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import click
+
+from experiments.base.arguments import FILE, answer, json_option, lab, take_role_as_root
+
+
+@click.command()
+@click.argument("ports", metavar="[ADDR[:PORT]]...", nargs=-1)
+@lab
+@click.option(
+    "-o", "--out", type=FILE, default=Path("lab.pcapng"), show_default=True, help="Capture file."
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0.0),
+    help="Duration of the capture (default: until Ctrl-C).",
+)
+@click.option("--frames", type=click.IntRange(min=1), help="Maximum number of frames to capture.")
+@click.option(
+    "--bytes",
+    "longest",
+    type=click.IntRange(64, 65535),
+    default=65535,
+    show_default=True,
+    help="Maximum number of bytes stored per captured frame.",
+)
+@click.option(
+    "--no-heart-beats",
+    is_flag=True,
+    help="Capture no heartbeats or link-state messages, which servers send all the time.",
+)
+@click.option("--force", is_flag=True, help="Overwrite an existing capture file.")
+@json_option("file", "frames", "missed")
+def command(
+    ports: tuple[str, ...],
+    number: int | None,
+    out: Path,
+    no_heart_beats: bool,
+    force: bool,
+    as_json: bool,
+    **limits: Any,
+) -> None:
+    """Capture packets at ports of a running lab: all, a server's (0.3), or one (0.3:1).
+
+    \b
+    sudo ./pillarbox capture --seconds 5
+    sudo ./pillarbox capture 0.0 1.3:0 -o two.pcapng --no-heart-beats
+    """
+    from experiments.base.files import give_to_user
+    from experiments.lab.emulation import lab_registry
+    from experiments.lab.observe.port_capture import CapturePort, capture
+    from experiments.runs.control.client import ask, entrance_anywhere
+    from topos.base.errors import require
+    from topos.base.spec import parse
+
+    require(force or not out.exists(), f"{out} exists: choose another file, or add --force")
+    folder = lab_registry.folder_of(number)
+    status = ask(folder, ask="status")
+    topology = parse(status["network"])
+    chosen = _ports_to_capture(topology, ports)
+    stopped: list[int] = []
+    with ExitStack() as stack:
+        inside: dict[int, int] = {}
+        for server in {server for server, _ in chosen}:
+            found = entrance_anywhere(folder, topology.address(server))
+            if found.reach:
+                _capture_on_computers(folder, chosen, status, out, as_json, no_heart_beats, limits)
+                return
+            for descriptor in found.files:
+                stack.callback(os.close, descriptor)
+            inside[server] = found.files[0]
+        tapped = [
+            CapturePort(f"{topology.address(s)} port {p}", topology.interface(s, p), inside[s])
+            for s, p in chosen
+        ]
+        for kind in (signal.SIGINT, signal.SIGTERM):
+            stack.callback(signal.signal, kind, signal.signal(kind, lambda n, _: stopped.append(n)))
+        with _open_for_writing(out) as file:
+            give_to_user(out)
+            words = f"capturing at {len(tapped)} ports into {out}"
+
+            def begun() -> None:
+                take_role_as_root("capture")
+                click.echo(words, err=True)
+
+            counts = capture(
+                tapped,
+                file,
+                comment=json.dumps(_lab_facts(status)),
+                regular=not no_heart_beats,
+                begun=begun,
+                stopped=lambda: bool(stopped),
+                **limits,
+            )
+    _print_summary(out, counts.written, counts.missed, as_json)
+
+
+def _open_for_writing(out: Path) -> BinaryIO:
+    """Open a capture file for writing, or raise PillarboxError."""
+    from topos.base.errors import PillarboxError
+
+    try:
+        return out.open("wb")
+    except OSError as error:
+        raise PillarboxError(f"{out} cannot be written: {error.strerror}") from None
+
+
+def _print_summary(out: Path, frames: int, missed: int, as_json: bool) -> None:
+    lost = f"; {missed} were missed (the capture was too slow)" if missed else ""
+    summary = {"file": str(out), "frames": frames, "missed": missed}
+    answer(as_json, summary, f"{frames} frames in {out}{lost}")
+
+
+def _capture_on_computers(
+    folder: Path,
+    chosen: list[tuple[int, int]],
+    status: dict[str, Any],
+    out: Path,
+    as_json: bool,
+    no_heart_beats: bool,
+    limits: dict[str, Any],
+) -> None:
+    """Capture on all computers of a distributed lab; move the merged file to `out`."""
+    from experiments.base.files import give_to_user
+    from experiments.runs.control.client import ask
+
+    settings = {**limits, "regular": not no_heart_beats}
+    comment = json.dumps(_lab_facts(status))
+    found = ask(folder, ask="capture", ports=chosen, how=settings, comment=comment)
+    shutil.move(found["file"], out)
+    give_to_user(out)
+    _print_summary(out, found["frames"], found["missed"], as_json)
+
+
+def _ports_to_capture(topology: Any, texts: tuple[str, ...]) -> list[tuple[int, int]]:
+    """Parse ports given as ADDR[:PORT] to servers and port numbers; without texts, return all."""
+    from topos.base.errors import require
+
+    found: dict[tuple[int, int], None] = {}
+    for text in texts or map(topology.address, range(topology.servers)):
+        address, colon, port = text.partition(":")
+        server = topology.server(address)
+        ports_of_server = [number for number, _ in topology.neighbours(server)]
+        wanted = [n for n in ports_of_server if not colon or str(n) == port]
+        require(
+            bool(wanted),
+            f"server {address} has no port {port!r}: it has {' '.join(map(str, ports_of_server))}",
+        )
+        found |= dict.fromkeys((server, number) for number in wanted)
+    return list(found)
+
+
+def _lab_facts(status: dict[str, Any]) -> dict[str, Any]:
+    """Return the lab's network, routing and faults for the comment of a capture file."""
+    return {key: status[key] for key in ("network", "routing", "failures")}

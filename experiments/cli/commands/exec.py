@@ -1,0 +1,53 @@
+"""``pillarbox exec``: run a program on a server of a running lab."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from experiments.base.arguments import complete, lab
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@lab
+@click.option("--user", metavar="NAME", help="User to run the program as (default: root).")
+@click.option("--raw", is_flag=True, help="Do not replace server addresses in CMD by IP addresses.")
+@click.argument("server", shell_complete=complete("servers"), metavar="ADDR")
+@click.argument("program", metavar="[CMD...]", nargs=-1, type=click.UNPROCESSED)
+def command(
+    number: int | None, user: str | None, raw: bool, server: str, program: tuple[str, ...]
+) -> int:
+    """Run a program on a server of a running lab, or a shell without CMD.
+
+    The exit code is the program's. The program has the server's network and host name, and ends
+    with the lab. Server addresses among its arguments become IP addresses, but not in quotes: write
+    h19 or 4-3.dcell there. The program is root on this machine's files. With --user it has that
+    user's rights, no capabilities, a clean environment and its own terminal.
+
+    \b
+    sudo ./pillarbox exec 0.0 ping -c 3 4.3
+    sudo ./pillarbox exec 0.0
+    sudo ./pillarbox exec 4.3 iperf3 -s
+    sudo ./pillarbox exec --user nobody 4.3 python3 their_server.py
+    """
+    from experiments.lab.emulation import lab_registry
+    from experiments.lab.emulation.server_names import with_ips
+    from experiments.lab.linux import cgroups
+    from experiments.lab.linux.unprivileged import account_of
+    from experiments.runs.control.client import entrance_anywhere
+    from experiments.runs.control.server_program import AS_USER, exit_code, run_within
+    from topos.base.spec import parse
+
+    found = entrance_anywhere(lab_registry.folder_of(number), server)
+    words = list(program) if raw else with_ips(parse(found.network), program)
+    words = words or ["env", f"PS1={found.prompt}", "bash", "--norc"]
+    if found.reach:
+        become = [AS_USER, user] if user else []
+        os.execv(found.reach[0], [*found.reach, *become, *words])
+    account = account_of(user) if user else None
+    cgroups.join(found.group)
+    code = run_within(found.files, words, account=account)
+    return exit_code(
+        code, f"{words[0] if program else 'the shell'} was killed: the server, or the lab, has died"
+    )

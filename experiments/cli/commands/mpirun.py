@@ -1,0 +1,69 @@
+"""``pillarbox mpirun``: an MPI program on the servers of a running lab."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import click
+
+from experiments.base.arguments import lab
+from topos.base.errors import require
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@lab
+@click.option(
+    "--on", "chosen", metavar="ADDR,...", help="Servers to run the MPI program on (default: all)."
+)
+@click.option(
+    "--slots",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="MPI slots per server.",
+)
+@click.argument("program", metavar="CMD...", nargs=-1, required=True, type=click.UNPROCESSED)
+def command(number: int | None, chosen: str | None, slots: int, program: tuple[str, ...]) -> int:
+    """Run an Open MPI program on the servers of a running lab.
+
+    Words after -- are mpirun's: its options, then the program. mpirun starts on the first server,
+    needs no ssh, and sends all traffic by TCP over the lab's cables. The exit code is mpirun's. On
+    a cluster each computer needs Open MPI and the program.
+
+    \b
+    sudo ./pillarbox setup mpi
+    sudo ./pillarbox mpirun -- hostname
+    sudo ./pillarbox mpirun --on 0.0,0.1,1.0 -- -np 3 python3 mine.py
+    """
+    from experiments.lab.emulation import lab_registry
+    from experiments.lab.linux import cgroups
+    from experiments.runs.control import mpi
+    from experiments.runs.control.client import ask, entrance_anywhere
+    from experiments.runs.control.server_program import exit_code
+
+    folder = lab_registry.folder_of(number)
+    hosts = _selected_hosts(ask(folder, ask="hosts")["hosts"], chosen)
+    named = [f"{one['name']}:{slots}" for one in hosts]
+    first = entrance_anywhere(folder, hosts[0]["server"])
+    if first.reach:
+        command = [*first.reach, mpi.FAR_START, ",".join(named), *program]
+        os.execv(command[0], command)
+    cgroups.join(first.group)
+    code = mpi.run(folder, first.files, named, program)
+    return exit_code(code, "mpirun was killed: its server, or the lab, has died")
+
+
+def _selected_hosts(hosts: list[dict[str, Any]], chosen: str | None) -> list[dict[str, Any]]:
+    """Return the servers that --on names, in that order, or all servers."""
+    require(bool(hosts), "all servers of the lab are dead: revive one first")
+    if chosen is None:
+        return hosts
+    known = {one[key]: one for one in hosts for key in ("server", "name")}
+    wanted = list(dict.fromkeys(chosen.split(",")))
+    for address in wanted:
+        require(
+            address in known,
+            f"server {address!r} is dead or not in the lab: choose other servers with --on",
+        )
+    return [known[address] for address in wanted]

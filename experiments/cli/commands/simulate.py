@@ -1,0 +1,439 @@
+"""``pillarbox simulate``: simulation of flows under load, at any scale, without root."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from experiments.base.arguments import FILE, FOLDER, SPEC, answer, json_option, routing_option
+from topos.base.errors import require
+from topos.base.topology import Topology
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from experiments.models.arrivals.simulated_arrivals import ArrivalSimulation
+    from experiments.models.packets.simulated_tcp import TcpParameters
+    from experiments.models.workloads.arrivals import Arrivals, Window
+    from experiments.runs.trials.records import Run
+
+MOST_FLOWS = 10_000_000
+FLOWS, FLOWS_BY_TCP = 100_000, 2_000
+FULL = 1.0  # Offered load, relative to its capacity, from which a link is overloaded.
+FRAME_BYTES = 1514  # Size of an Ethernet frame with an MTU of 1500.
+DEFAULT_QUEUE = "100 packets"
+QUANTILES = ("median", "p95", "p99")
+
+
+@click.command(no_args_is_help=True)
+@click.argument("topology", metavar="[SPEC]", type=SPEC, required=False)
+@routing_option(
+    default="",
+    about="Routing, as in `gap`, or parallel (BCube's BuildPathSet; default: the first of `gap`).",
+)
+@click.option(
+    "--choose",
+    "choice",
+    type=click.Choice(["random", "least-crowded"]),
+    default="random",
+    show_default=True,
+    help="How the path of a new flow is chosen.",
+)
+@click.option(
+    "--load",
+    "loads",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    multiple=True,
+    help="Offered load, as a share of the capacity. Repeatable.  [default: 0.5]",
+)
+@click.option(
+    "--load-of",
+    type=click.Choice(["cables", "servers"]),
+    default="cables",
+    show_default=True,
+    help="Capacity that the load is a share of: all cables, or all server ports.",
+)
+@click.option(
+    "--sizes",
+    default="web-search",
+    show_default=True,
+    metavar="NAME|BYTES|FILE",
+    help="Flow sizes: web-search, data-mining, hadoop, cache, storage; or BYTES; or a "
+    "FILE of bytes and probabilities.",
+)
+@click.option(
+    "--flows",
+    "pattern",
+    default="all-to-all",
+    show_default=True,
+    metavar="PATTERN",
+    help="Traffic pattern: all-to-all, permutation, rack, hotspot, ...",
+)
+@click.option(
+    "--count",
+    type=click.IntRange(100, MOST_FLOWS),
+    help="Approximate number of flows; the first fifth and the last tenth do not count.  "
+    f"[default: {FLOWS}; with --tcp {FLOWS_BY_TCP}]",
+)
+@click.option(
+    "--rate-mbit",
+    type=click.FloatRange(min=0, min_open=True),
+    default=1000.0,
+    show_default=True,
+    help="Rate of every cable in Mbit/s.",
+)
+@click.option(
+    "--queue",
+    metavar="LENGTH",
+    default=DEFAULT_QUEUE,
+    show_default=True,
+    help="Queue length of every port, for --tcp: '100 packets', '150 kB', '10ms'.",
+)
+@click.option(
+    "--bytes",
+    "volume_bytes",
+    type=click.IntRange(min=1),
+    help="Start all flows of the pattern simultaneously, with this number of bytes each.",
+)
+@click.option("--tcp", is_flag=True, help="Simulate TCP as well, packet by packet.")
+@click.option(
+    "--mtu",
+    type=click.IntRange(min=576, max=65535),
+    default=1500,
+    show_default=True,
+    help="Largest IP packet, in bytes.",
+)
+@click.option(
+    "--congestion",
+    type=click.Choice(["cubic", "reno"]),
+    default="cubic",
+    show_default=True,
+    help="TCP congestion control, with --tcp.",
+)
+@click.option(
+    "--relay-us",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    show_default=True,
+    help="Time for a server to forward a packet, in microseconds, with --tcp.",
+)
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of all random choices.")
+@click.option(
+    "--trace",
+    type=FILE,
+    help="Read the flows from a CSV or Parquet file; all of them are evaluated.",
+)
+@click.option(
+    "--beside",
+    type=FOLDER,
+    metavar="RUN",
+    help="Simulate the flows of a live run and compare both.",
+)
+@click.option(
+    "--figure", type=FILE, help="Draw the comparison of --beside to an .svg or .png file."
+)
+@json_option(
+    *("topology", "routing", "rate_mbit", "queue", "pattern", "sizes", "seed", "trace"),
+    *("simulations", "run", "beside", "bulk", "dropped"),
+)
+def command(
+    topology: Topology | None,
+    routing: str,
+    choice: str,
+    loads: tuple[float, ...],
+    load_of: str,
+    sizes: str,
+    pattern: str,
+    count: int | None,
+    rate_mbit: float,
+    queue: str,
+    volume_bytes: int | None,
+    tcp: bool,
+    mtu: int,
+    congestion: str,
+    relay_us: float,
+    seed: int,
+    trace: Path | None,
+    beside: Path | None,
+    figure: Path | None,
+    as_json: bool,
+) -> None:
+    """Simulate arriving flows: slowdown of each flow under load.
+
+    Flows arrive at random times and share cables max-min fairly. Slowdown is a flow's completion
+    time divided by its completion time alone. Packets are simulated only with --tcp
+    (docs/simulator.md). With --bytes all flows start simultaneously.
+
+    \b
+    pillarbox simulate bcube,4,1 --load 0.3 --load 0.6
+    pillarbox simulate bcube,4,1 --load 0.3 --sizes cache --rate-mbit 100 --tcp
+    pillarbox simulate bcube,4,1 --routing parallel --choose least-crowded --load 0.6
+    pillarbox simulate dcell,4,1 --sizes data-mining --flows hotspot --json
+    pillarbox simulate bcube,8,3 --load 0.5 --count 1000000
+    pillarbox simulate tree,4,4 --trace flows.csv
+    pillarbox simulate bcube,4,1 --bytes 1500000 --rate-mbit 100 --mtu 9000 --tcp
+    pillarbox simulate bcube,4,5 --flows permutation --bytes 1000000 --tcp
+    pillarbox simulate --beside fct-20260301-101500-seed1 --figure comparison.svg
+    """
+    if beside:
+        require(topology is None, "--beside takes the run's networks: leave SPEC out")
+        require(not (loads or trace), "--beside takes the run's flows: leave --load, --trace out")
+        _compare_with_run(beside, figure, as_json)
+        return
+    require(figure is None, "--figure compares a run with its simulation: add --beside RUN")
+    require(topology is not None, "give a network, such as bcube,4,1, or a run: --beside RUN")
+    assert topology is not None
+    how = {"mtu": mtu, "congestion": congestion, "relay_s": relay_us / 1e6}
+    wire = _tcp_settings(topology, routing, rate_mbit, queue, how)
+    if volume_bytes is not None:
+        require(
+            not (loads or trace),
+            "simultaneous flows (--bytes) have no load: leave --load, --trace out",
+        )
+        bulk_settings = (pattern, volume_bytes, rate_mbit, queue, seed)
+        _simulate_bulk(topology, routing, bulk_settings, wire, tcp, as_json)
+        return
+    from experiments.models.arrivals.arrival_request import ArrivalRequest
+    from experiments.models.arrivals.simulated_arrivals import goodput_bps
+    from experiments.models.simulator.paths import routing_by_name
+
+    require(trace is None or not loads, "a trace determines the load: leave --load out")
+    routing_by_name(topology, routing)
+    cable_bps = goodput_bps(topology, routing, rate_mbit * 1e6, mtu)
+    found = []
+    for load in loads or (None if trace else 0.5,):
+        began = time.perf_counter()
+        if trace:
+            flows = _trace_arrivals(topology, trace)
+        else:
+            assert load is not None
+            request = ArrivalRequest(topology, routing, pattern, sizes, seed, cable_bps)
+            flows = request.drawn(load, load_of, count or (FLOWS_BY_TCP if tcp else FLOWS))
+        drawn_s = round(time.perf_counter() - began, 3)
+        paths = (routing, choice, seed)
+        results = _simulated(topology, flows, paths, cable_bps, wire if tcp else None)
+        found += [{"load": load, **done, "drawn_s": drawn_s} for done in results]
+    about = {
+        "topology": topology.spec,
+        "routing": routing or None,
+        "rate_mbit": rate_mbit,
+        "queue": queue,
+        "pattern": None if trace else pattern,
+        "sizes": None if trace else sizes,
+        "seed": seed,
+        "trace": str(trace) if trace else None,
+    }
+    answer(as_json, {**about, "simulations": found}, _results_text(found))
+
+
+# -- flows ---------------------------------------------------------------------------------------
+
+
+def _tcp_settings(
+    topology: Topology, routing: str, rate_mbit: float, queue: str, how: dict[str, Any]
+) -> TcpParameters:
+    """Return the TCP simulator's settings: cable rate, queue length, headers and servers."""
+    from experiments.lab.linux.queueing import length_bytes
+    from experiments.models.arrivals.simulated_arrivals import routing_header_bytes
+    from experiments.models.packets.simulated_tcp import TcpParameters
+
+    header = routing_header_bytes(topology, routing)
+    frame_bytes = how["mtu"] + FRAME_BYTES - 1500 + header
+    queue_bytes = length_bytes(queue, rate_mbit * 125_000, frame_bytes)
+    return TcpParameters(rate_mbit * 1e6, queue_bytes, header=header, **how)
+
+
+def _trace_arrivals(topology: Topology, file: Path) -> tuple[Arrivals, Window]:
+    from experiments.models.workloads.arrivals import Window
+    from experiments.models.workloads.traces import read_trace
+
+    found = read_trace(topology, file)
+    first_s, last_s = float(found.start_s[0]), float(found.start_s[-1])
+    # The window ends one mean interarrival time after the last flow's start; a trace whose flows
+    # all start at the same time lasts one second.
+    until_s = last_s + (last_s - first_s) / len(found.start_s) if last_s > first_s else first_s + 1
+    return found, Window(first_s, until_s)
+
+
+# -- simulation and text of its results ----------------------------------------------------------
+
+
+def _simulated(
+    topology: Topology,
+    flows: tuple[Arrivals, Window],
+    paths: tuple[str, str, int],
+    cable_bps: float,
+    tcp: TcpParameters | None,
+) -> Iterator[dict[str, Any]]:
+    """Simulate flows at one load with the fluid model and with TCP; yield slowdowns of each."""
+    from experiments.models.arrivals.simulated_arrivals import simulate
+
+    routing, choice, seed = paths
+    began = time.perf_counter()
+    found = simulate(topology, routing, *flows, cable_bps, choice=choice, seed=seed)
+    yield _result_row("fluid", found, began)
+    if tcp:
+        from experiments.models.packets.tcp_arrivals import simulate_by_tcp
+
+        began = time.perf_counter()
+        yield _result_row("TCP", simulate_by_tcp(topology, found, routing, tcp, seed), began)
+
+
+def _result_row(kind: str, found: ArrivalSimulation, began: float) -> dict[str, Any]:
+    from experiments.base.processes import peak_mib
+    from experiments.models.arrivals.simulated_arrivals import slowdown_rows_by_size
+
+    took_s = time.perf_counter() - began
+    counted = found.counts
+    return {
+        "of": kind,
+        "flows": len(counted),
+        "counted": int(counted.sum()),
+        "slowdown": slowdown_rows_by_size(
+            found.arrivals.volume_bytes[counted], found.slowdown[counted]
+        ),
+        "loads": found.loads._asdict(),
+        "simulated_s": float(found.arrivals.start_s.max(initial=0.0)),
+        "events": found.course.events,
+        "most_active": found.course.most_active,
+        "took_s": round(took_s, 3),
+        "peak_mib": round(peak_mib()),
+    }
+
+
+def _results_text(found: list[dict[str, Any]]) -> str:
+    from experiments.base.text import paragraphs, records
+
+    rows, notes = [], []
+    simulate_by_tcp = any(one["of"] == "TCP" for one in found)
+    for one in found:
+        kind = {"of": one["of"]} if simulate_by_tcp else {}
+        rows += [{"load": one["load"], **kind, **row} for row in one["slowdown"]]
+        loads, named = one["loads"], "" if one["load"] is None else f"Load {one['load']:g}"
+        named = ", ".join(filter(None, (named, *kind.values())))
+        named = f"{named}: " if named else ""
+        notes.append(
+            f"{named}offered load {loads['offered']:.3f} of all cables (carried: "
+            f"{loads['carried']:.3f}), {loads['busiest']:.2f} of the busiest link, "
+            f"{loads['servers']:.3f} of the servers' ports. {one['flows']:,} flows "
+            f"({one['counted']:,} evaluated) in {one['simulated_s']:.3g} s, at most "
+            f"{one['most_active']:,} simultaneously. Drawn in {one['drawn_s']:.1f} s, simulated "
+            f"in {one['took_s']:.1f} s, {one['peak_mib']:,} MiB."
+        )
+        if loads["busiest"] >= FULL:
+            notes.append(
+                "The busiest link is overloaded: its backlog grows while flows arrive, so "
+                "slowdowns depend on the duration."
+            )
+    return f"{records(rows)}\n\n{paragraphs(notes)}"
+
+
+# -- simultaneous flows --------------------------------------------------------------------------
+
+
+def _simulate_bulk(
+    topology: Topology,
+    routing: str,
+    how: tuple[Any, ...],
+    tcp: TcpParameters,
+    with_packets: bool,
+    as_json: bool,
+) -> None:
+    """Simulate simultaneous flows of one volume, and print their completion times."""
+    from experiments.base.processes import peak_mib
+    from experiments.models.packets.bulk import bulk_flows, links_with_most_drops
+    from experiments.models.workloads.patterns import pairs_of
+    from experiments.models.workloads.workload import Workload
+
+    pattern, volume_bytes, rate_mbit, queue, seed = how
+    pairs = pairs_of(topology, Workload(pattern, volume_bytes), seed)
+    flows = bulk_flows(topology, routing, pairs, volume_bytes, tcp, seed)
+    rows: list[dict[str, Any]] = [{"of": "fluid", **flows.times(flows.fluid().end_s)}]
+    dropped: list[dict[str, Any]] = []
+    notes = [f"{len(pairs):,} flows of {volume_bytes:,} bytes."]
+    if with_packets:
+        began = time.perf_counter()
+        found = flows.packets()
+        took_s = time.perf_counter() - began
+        times = flows.times(found.end_s)
+        share = rows[0]["last_s"] / times["last_s"] if times["last_s"] else None
+        counted = {name: int(getattr(found, name).sum()) for name in ("drops", "timeouts")}
+        rows[0] |= {"of fluid": None, **dict.fromkeys(counted)}
+        rows.append({"of": "TCP", **times, "of fluid": share, **counted})
+        dropped = links_with_most_drops(topology, found)
+        notes.append(f"{found.events:,} events in {took_s:.1f} s, {round(peak_mib()):,} MiB.")
+        if dropped:
+            worst = ", ".join(f"{one['drops']:,} from {one['where']}" for one in dropped)
+            notes.append(f"Largest packet losses: {worst}.")
+    from experiments.base.text import paragraphs, records
+
+    about = {"topology": topology.spec, "routing": routing or None, "rate_mbit": rate_mbit}
+    about |= {"queue": queue, "pattern": pattern, "seed": seed}
+    text = f"{records(rows)}\n\n{paragraphs(notes)}"
+    answer(as_json, {**about, "bulk": rows, "dropped": dropped}, text)
+
+
+# -- comparison with a live run ------------------------------------------------------------------
+
+
+def _compare_with_run(folder: Path, figure: Path | None, as_json: bool) -> None:
+    """Simulate the flows of a live run, and print live and simulated slowdowns."""
+    from experiments.base.text import paragraphs, records
+    from experiments.runs.reporting import long_flows, overlay
+    from experiments.runs.trials.records import load
+
+    if figure:
+        overlay.check_file(figure)
+    run = load(folder)
+    if long_flows.lasts(run):
+        require(figure is None, "flows with a duration have no figure: leave --figure out")
+        _compare_lasting_flows(run, as_json)
+        return
+    flows = overlay.overlaid(run)
+    rows = overlay.class_rows(flows)
+    if figure:
+        overlay.write_figure(overlay.overlay_figure(flows), figure)
+    shown = [
+        {"system": row["system"], "sizes": row["sizes"], "flows": row["flows"]}
+        | {f"{name} {kind}": row[kind][name] for name in QUANTILES for kind in overlay.KINDS}
+        for row in rows
+    ]
+    notes = [
+        "Slowdown of the same flows: live; in the fluid model; and with TCP, packet by packet, "
+        "with drop-tail queues of the lab's length."
+    ]
+    text = f"{records(shown)}\n\n{paragraphs([*notes, *_invalid_systems(flows)])}"
+    answer(as_json, {"run": str(folder), "beside": rows}, text)
+
+
+def _compare_lasting_flows(run: Run, as_json: bool) -> None:
+    """Print live, simulated and ideal goodput of a run's flows that have a duration."""
+    from experiments.base.text import paragraphs, records
+    from experiments.runs.reporting.long_flows import KINDS, lasting, length_rows
+
+    flows = lasting(run)
+    rows = length_rows(flows)
+    shown = [
+        {name: row[name] for name in ("system", "cables", "flows")}
+        | {f"{kind} Mbit/s": row[kind] / 1e6 for kind in KINDS}
+        | {"off": None if row["off"] is None else f"{row['off']:+.1%}"}
+        for row in rows
+    ]
+    notes = [
+        "Goodput of the same flows, by the number of cables on their paths: live; with TCP, packet "
+        "by packet, with drop-tail queues of the lab's length; and ideal, which is max-min fair. "
+        "off: deviation of simulated TCP from live."
+    ]
+    text = f"{records(shown)}\n\n{paragraphs([*notes, *_invalid_systems(flows)])}"
+    answer(as_json, {"run": str(run.folder), "beside": rows}, text)
+
+
+def _invalid_systems(flows: DataFrame) -> list[str]:
+    """Return a sentence with the systems that have invalid trials in the run, if there are any."""
+    doubtful = list(dict.fromkeys(flows["system"][~flows["valid"].fillna(value=False)]))
+    sentence = f"Systems with invalid live trials: {', '.join(doubtful)}."
+    return [sentence] if doubtful else []

@@ -1,0 +1,141 @@
+"""``pillarbox topo``: description of a network: counts, bounds, addresses, cables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from experiments.base.arguments import FILE, answer, json_option, network
+from experiments.base.text import columns
+from topos.base.spec import report_network_file_errors
+from topos.base.topology import Bound, Topology
+
+
+@click.command()
+@network
+@json_option(
+    "spec",
+    "servers",
+    "switches",
+    "ports_per_server",
+    "cables",
+    "diameter_bound",
+    "bisection",
+    "parameters",
+)
+@click.option("--cables", is_flag=True, help="Print one JSON line per switch and direct cable.")
+@click.option("--check", is_flag=True, help="Check the wiring of every cable from both ends.")
+@click.option(
+    "--draw",
+    type=FILE,
+    metavar="FILE.svg|.png",
+    help="Draw the network to a file, in the style of its paper.",
+)
+def command(
+    topology: Topology, as_json: bool, cables: bool, check: bool, draw: Path | None
+) -> None:
+    """Describe a network: counts, bounds, addresses.
+
+    \b
+    pillarbox topo bcube,4,1
+    pillarbox topo bcube,8,3,servers=2048 --json
+    pillarbox topo dcell,4,1 --cables
+    pillarbox topo dpillar,8,2 --draw dpillar.svg
+    """
+    with report_network_file_errors(topology.kind):
+        if draw is not None:
+            from experiments.runs.reporting.drawing import draw_topology
+
+            draw_topology(topology, draw)
+        if check:
+            _check_wiring(topology)
+        if cables:
+            for line in cable_lines(topology):
+                click.echo(json.dumps(line))
+        elif as_json or (not check and draw is None):
+            answer(as_json, counts_as_json(topology), counts_as_text(topology))
+
+
+def counts_as_json(topology: Topology) -> dict[str, Any]:
+    """Return the counts and bounds of a network as JSON data."""
+    return {
+        "spec": topology.spec,
+        "servers": topology.servers,
+        "switches": topology.switches,
+        "ports_per_server": topology.ports,
+        "cables": topology.cables,
+        "diameter_bound": topology.diameter_bound().value,
+        "bisection": topology.bisection().value,
+        "parameters": topology.parameters,
+    }
+
+
+def counts_as_text(topology: Topology) -> str:
+    """Return the counts and bounds of a network as text."""
+    first, last = 0, topology.servers - 1
+    rows = [
+        ("servers", f"{topology.servers:,}"),
+        ("switches", f"{topology.switches:,} of up to {topology.switch_ports} ports"),
+        ("ports per server", str(topology.ports)),
+        ("cables", f"{topology.cables:,}"),
+        ("diameter", _bound_text(topology.diameter_bound(), " hops")),
+        ("bisection width", _bound_text(topology.bisection(), " cables")),
+        ("disjoint paths", _bound_text(topology.disjoint_paths(), "")),
+        ("addresses", f"{topology.address(first)} to {topology.address(last)}"),
+        ("IPv4", _ip_range(topology)),
+    ]
+    return f"{topology.title} {topology.spec} ({topology.paper})\n\n{columns(rows)}"
+
+
+def cable_lines(topology: Topology) -> Iterator[dict[str, Any]]:
+    """Yield each switch with its servers, and each cable between two servers, as JSON data."""
+    for switch in range(topology.switches):
+        node = topology.servers + switch
+        plugs = [plug for _, plug in topology.neighbours(node)]
+        servers = [plug for plug in plugs if plug.node < topology.servers]
+        above = [plug.node for plug in plugs if plug.node > node]
+        line: dict[str, Any] = {
+            "switch": topology.node_name(node),
+            "label": topology.switch_label(switch),
+            "servers": [topology.address(plug.node) for plug in servers],
+            "level": min(plug.level for plug in plugs),
+        }
+        if above:
+            line["switches"] = [topology.node_name(upper) for upper in above]
+        yield line
+    for server in range(topology.servers):
+        for _, plug in topology.neighbours(server):
+            if server < plug.node < topology.servers:
+                ends = [topology.address(server), topology.address(plug.node)]
+                yield {"cable": ends, "level": plug.level}
+
+
+def _bound_text(bound: Bound, unit: str) -> str:
+    if bound.value is None:
+        return f"no proven bound: {bound.formula} ({bound.source})"
+    sign = "" if bound.formula[0] in "<>" else "= "
+    formula = "" if bound.formula == f"{bound.value:g}" else f" {sign}{bound.formula}"
+    return f"{bound.value:,.6g}{unit}{formula} ({bound.source})"
+
+
+def _ip_range(topology: Topology) -> str:
+    from topos.base.errors import PillarboxError
+
+    try:
+        return f"{topology.ip(0)} to {topology.ip(topology.servers - 1)}"
+    except PillarboxError as error:
+        return f"none: {error}"
+
+
+def _check_wiring(topology: Topology) -> None:
+    from topos.base.check import problems
+
+    found = problems(topology)
+    if found:
+        more = f"; and {len(found) - 1} more" if len(found) > 1 else ""
+        raise click.ClickException(f"{topology.spec} is wired inconsistently: {found[0]}{more}")
+    click.echo(f"{topology.spec}: {topology.cables} cables checked from both ends, all agree")

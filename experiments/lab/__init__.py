@@ -1,0 +1,1 @@
+"""A running network on this computer: the kernel, the network, packets seen, and traffic."""

@@ -1,0 +1,202 @@
+"""Probes of kernel features, each tried in a temporary network namespace."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+from experiments.lab.doctor.finding import MISSING, OK, UNKNOWN, Finding, Probe, finding
+from hosts.linux import netlink_numbers as nl
+from hosts.live.devices import MEND_TUN, TUN
+from topos.base.errors import PillarboxError
+
+LOOPBACK = 1
+NEEDS_ROOT = "only root can try it: sudo pillarbox doctor"
+MODULES = "install the kernel's extra modules (Ubuntu: linux-modules-extra-$(uname -r)) and reboot"
+
+
+def probes() -> list[Probe]:
+    """Return `doctor`'s checks of kernel features, in the order of the report."""
+    at_ports = [bpf_programs_at_ports, bpf_programs_by_tcx]
+    return [
+        root,
+        namespaces,
+        veth_pairs,
+        bridges,
+        cable_rates,
+        port_bursts,
+        cable_delays,
+        *at_ports,
+        tun,
+        ebpf,
+    ]
+
+
+def root() -> Finding:
+    """Return whether this process runs as root."""
+    lack = "" if os.geteuid() == 0 else "this is an ordinary user"
+    costs = "no lab can be started, and what only root can try is not known"
+    return finding("root", "this is root", lack, costs, "run it with sudo", MISSING)
+
+
+def namespaces() -> Finding:
+    """Return whether network namespaces for servers can be created."""
+
+    def attempt() -> None:
+        with _temporary_namespace():
+            pass
+
+    costs = "no lab can be started: each server is a network namespace"
+    mend = "use a virtual machine, or a privileged container"
+    return _finding_by_attempt(
+        "namespaces", "network namespaces can be made", attempt, costs, mend, MISSING
+    )
+
+
+def veth_pairs() -> Finding:
+    """Return whether the kernel has veth pairs."""
+
+    def attempt() -> None:
+        from experiments.lab.linux.link_requests import End, cable
+
+        with _temporary_namespace() as place:
+            ends = (End(f"probe{i}", 1000 + i, place.descriptor, None) for i in range(2))
+            place.send(cable(*ends, mtu=1500))
+
+    mend = "load the module (modprobe veth); " + MODULES
+    return _finding_by_attempt(
+        "veth", "cables can be made", attempt, "no lab can be started", mend, MISSING
+    )
+
+
+def bridges() -> Finding:
+    """Return whether the kernel has bridges."""
+
+    def attempt() -> None:
+        from experiments.lab.linux.link_requests import bridge
+
+        with _temporary_namespace() as place:
+            place.send(bridge("probe", 1000))
+
+    costs = "no lab with switches can be started: each mini-switch is a bridge"
+    mend = "load the module (modprobe bridge); " + MODULES
+    return _finding_by_attempt("bridge", "switches can be made", attempt, costs, mend, MISSING)
+
+
+def cable_rates() -> Finding:
+    """Return whether cables can have a rate (HTB)."""
+
+    def attempt() -> None:
+        from experiments.lab.linux.shaping import limited
+
+        with _temporary_namespace() as place:
+            place.send(*limited(LOOPBACK, 10.0, None))
+
+    costs = "cables have no rate (--rate-mbit), so no throughput can be trusted"
+    mend = "load the module (modprobe sch_htb); " + MODULES
+    return _finding_by_attempt("HTB", "cables can have a rate", attempt, costs, mend)
+
+
+def port_bursts() -> Finding:
+    """Return whether HTB's hysteresis can be enabled: ports then send queued packets in bursts."""
+    if os.geteuid() != 0:
+        return Finding("HTB's hysteresis", UNKNOWN, NEEDS_ROOT)
+    from experiments.lab.linux import shaping
+
+    shaping.load_htb()
+    lack = "" if os.access(shaping.HYSTERESIS, os.W_OK) else f"{shaping.HYSTERESIS} is not writable"
+    costs = "a timer for each frame: the largest rate that a trial is valid at may be half as large"
+    mend = "use no container whose /sys is read-only"
+    return finding("HTB's hysteresis", "ports can send in bursts", lack, costs, mend)
+
+
+def cable_delays() -> Finding:
+    """Return whether the kernel has netem for delays."""
+
+    def attempt() -> None:
+        from experiments.lab.linux.shaping import LinkDelay, limited
+
+        with _temporary_namespace() as place:
+            place.send(*limited(LOOPBACK, None, LinkDelay(1e-3)))
+
+    costs = "delays of cables are made by a process, within 0.3 ms, and are fixed from the start"
+    mend = "load the module (modprobe sch_netem); " + MODULES
+    return _finding_by_attempt("netem", "the kernel can delay", attempt, costs, mend)
+
+
+def bpf_programs_at_ports() -> Finding:
+    """Return whether BPF programs can be attached to ports, for silent cuts and loss."""
+
+    def attempt() -> None:
+        from experiments.lab.linux import cable_programs
+
+        program = cable_programs.load(cable_programs.drop())
+        try:
+            with _temporary_namespace() as place:
+                tap = cable_programs.CableTap(LOOPBACK, nl.CLSACT_INGRESS)
+                place.send(
+                    cable_programs.hook(tap),
+                    cable_programs.attach(tap, cable_programs.CUT, program, "try"),
+                )
+        finally:
+            os.close(program)
+
+    costs = "no silent cuts, no loss, and no cables from server to server"
+    mend = "use a kernel with CONFIG_BPF_SYSCALL, sch_ingress and cls_bpf; " + MODULES
+    return _finding_by_attempt("clsact", "programs can stand at ports", attempt, costs, mend)
+
+
+def bpf_programs_by_tcx() -> Finding:
+    """Return whether BPF programs can be attached to ports by TCX, and quickly."""
+    if os.geteuid() != 0:
+        return Finding("TCX", UNKNOWN, NEEDS_ROOT)
+    from hosts.linux import tcx
+
+    may_hurry = os.access(tcx.HURRY, os.W_OK)
+    lack = "" if may_hurry else f"{tcx.HURRY} cannot be written"
+    lack = lack if tcx.is_supported() else "this kernel knows filters only"
+    costs = "filters call them: relays carry some 3 % less, and labs take more of the machine"
+    mend = "use Linux 6.6 or later, and no container whose /sys is read-only"
+    return finding("TCX", "programs stand at ports without filters", lack, costs, mend)
+
+
+def tun() -> Finding:
+    """Return whether servers can have a TUN interface for applications."""
+    lack = "" if TUN.exists() else f"there is no {TUN}"
+    costs = "no server can relay: its applications' interface is a TUN"
+    return finding("TUN", str(TUN), lack, costs, MEND_TUN, MISSING)
+
+
+def ebpf() -> Finding:
+    """Return whether the kernel can forward packets by eBPF."""
+    if os.geteuid() != 0:
+        return Finding("eBPF plane", UNKNOWN, NEEDS_ROOT)
+    from hosts.live import lab_programs
+
+    costs = "every packet goes through Python: some 100 times slower (--plane python)"
+    mend = "see docs/adr/0002-ebpf-by-clang-and-libbpf.md; run vagrant/provision.sh again"
+    return finding("eBPF plane", "the kernel can forward", lab_programs.available(), costs, mend)
+
+
+@contextmanager
+def _temporary_namespace() -> Iterator[Any]:
+    """Yield a temporary network namespace."""
+    from experiments.lab.linux.namespaces import Namespace
+
+    with closing(Namespace()) as place:
+        yield place
+
+
+def _finding_by_attempt(
+    name: str, found: str, attempt: Callable[[], None], costs: str, mend: str, state: str = "less"
+) -> Finding:
+    """Try a kernel feature; return `doctor`'s finding on the feature."""
+    if os.geteuid() != 0:
+        return Finding(name, UNKNOWN, NEEDS_ROOT)
+    try:
+        attempt()
+    except (PillarboxError, OSError) as error:
+        return finding(name, "", f"tried, and refused: {error}", costs, mend, state)
+    return Finding(name, OK, found)

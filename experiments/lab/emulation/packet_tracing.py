@@ -1,0 +1,174 @@
+"""Packet tracing in a running lab: a marked packet is sent and followed, hop by hop.
+
+Every forwarder records its actions on packets with a mark (`hosts.wire.marks`), and passes them
+through its router on either plane. If servers do not relay, sockets at the switches' ports capture
+the mark (`following`).
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections import Counter
+from collections.abc import Collection
+from contextlib import ExitStack
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from experiments.lab.emulation.forwarders import Forwarders
+from experiments.lab.observe.switch_tracing import SwitchTracer
+from hosts.base.algorithms import route
+from hosts.base.failures import Failures
+from hosts.base.path import Path, switches_between
+from hosts.linux.calls import readable
+from hosts.wire.marks import TRACED, udp_payload
+from topos.base.errors import require
+from topos.base.topology import Topology
+
+if TYPE_CHECKING:
+    from experiments.lab.emulation.lab_network import LabNet
+
+TRACE_PORT = 9  # UDP port of marked packets: the "discard" service
+TRACE_S = 2.0
+NOWHERE: dict[str, Any] = {"delivered": False, "dropped": "", "lost_to": "", "lost_port": None}
+
+
+class PacketTracer:
+    """Sends marked packets in a network and finds their paths; `dead` are the dead servers."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        net: LabNet,
+        forwarders: Forwarders | None,
+        dead: Collection[int],
+    ) -> None:
+        self.topology, self._net = topology, net
+        self._forwarders, self._dead = forwarders, dead
+        self._serials = count(1)
+
+    def trace(self, source: int, destination: int, source_port: int = 0) -> dict[str, Any]:
+        """Send a marked packet and return its path, hop by hop.
+
+        If servers do not relay, the hops are the switches that the packet reached.
+
+        Returns
+        -------
+        dict
+            ``path``: addresses reached; ``delivered``: True if the packet arrived; ``dropped``: the
+            reason if a server dropped it; ``lost_to`` and ``lost_port``: the last next hop and
+            egress port, if the packet never arrived at that hop.
+        """
+        serial = next(self._serials)
+        if self._forwarders is None:
+            return self._trace_switches(serial, source, destination, source_port)
+        require(
+            source not in self._dead,
+            f"server {self.topology.name(source)} is dead, and cannot send",
+        )
+        with ExitStack() as listening:
+            listeners = []
+            if destination not in self._dead:
+                # A socket bound to the destination port prevents ICMP "port unreachable".
+                listeners.append(listening.enter_context(self.listener(destination)))
+            self.send(serial, source, destination, source_port)
+            self._wait(listeners)
+            deadline = time.monotonic() + TRACE_S
+            found = self._trace_from_records(self._forwarders, serial, source)
+            while not (found["delivered"] or found["dropped"]) and time.monotonic() < deadline:
+                time.sleep(0.02)
+                found = self._trace_from_records(self._forwarders, serial, source)
+        return found
+
+    def listener(self, server: int) -> Any:
+        """Return a socket that receives marked packets at a server; the caller closes it."""
+        return self._udp_socket(server, self.topology.ip(server), TRACE_PORT)
+
+    def send(self, serial: int, source: int, destination: int, source_port: int) -> None:
+        """Send a marked UDP packet from a server to another."""
+        with self._udp_socket(source, "", source_port) as sender:
+            sender.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, TRACED)
+            sender.sendto(udp_payload(serial), (self.topology.ip(destination), TRACE_PORT))
+
+    def _wait(self, listeners: list[Any]) -> None:
+        """Wait briefly for a marked packet at its destination, before servers' records are read."""
+        readable(listeners, TRACE_S / 20)
+
+    def _trace_switches(
+        self, serial: int, source: int, destination: int, source_port: int
+    ) -> dict[str, Any]:
+        name, target = self.topology.name(source), self.topology.ip(destination)
+        with (
+            SwitchTracer(self._net, TRACE_PORT) as follower,
+            self._udp_socket(destination, target, TRACE_PORT) as listener,
+            self._udp_socket(source, "", source_port) as sender,
+        ):
+            try:
+                sender.sendto(udp_payload(serial), (target, TRACE_PORT))
+            except OSError as error:  # the sender's port is down
+                dropped = f"{name} cannot send: {error.strerror}"
+                return {**NOWHERE, "path": [name], "dropped": dropped}
+            arrived = bool(readable([listener], TRACE_S))
+            path = [name, *follower.passed(serial)]
+        if arrived:
+            path.append(self.topology.name(destination))
+        dropped = "" if arrived else "switches report no reason"
+        return {**NOWHERE, "path": path, "delivered": arrived, "dropped": dropped}
+
+    def _udp_socket(self, server: int, address: str, port: int) -> socket.socket:
+        with self._net[self.topology.node_name(server)].live_namespace():
+            made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        made.bind((address, port))
+        return made
+
+    def _trace_from_records(
+        self, forwarders: Forwarders, serial: int, source: int
+    ) -> dict[str, Any]:
+        """Return a packet's trace, assembled from the records of all servers that it passed.
+
+        A server without a record of the packet was not reached.
+        """
+        at, path = source, [self.topology.address(source)]
+        seen: Counter[int] = Counter()
+        found: dict[str, Any] = {**NOWHERE, "path": path}
+        while True:
+            traces = forwarders.ask(at, "trace") or []
+            own = [one for one in traces if one["serial"] == serial]
+            if len(own) <= seen[at]:
+                return found
+            # The marked packet was not lost here if the next server has recorded it.
+            if found["lost_to"]:
+                path.append(found["lost_to"])
+                found["lost_to"], found["lost_port"] = "", None
+            what = own[seen[at]]
+            seen[at] += 1
+            if what["did"] != "sent":
+                found["delivered"] = what["did"] == "delivered"
+                found["dropped"] = what.get("reason", "")
+                return found
+            found["lost_to"], found["lost_port"] = what["peer"], what["port"]
+            at = self.topology.server(what["peer"])
+
+
+def computed(
+    topology: Topology, routing: str, source: int, destination: int, failures: Failures
+) -> list[str]:
+    """Return the path of the routing with all failures known; empty if there is no path.
+
+    If servers do not relay, the path includes the switches. For a live flow, the switches' own
+    hash selects one of several paths of equal cost.
+    """
+    if routing.endswith(".py"):
+        return []
+    found = route(topology, routing, source, destination, failures)
+    return named(topology, found.paths[0], failures) if found.paths else []
+
+
+def named(topology: Topology, path: Path, failures: Failures) -> list[str]:
+    """Return the names of the nodes on a path, with switches if servers do not relay."""
+    passed = [path.source]
+    for server, step in zip(path.servers, path.steps, strict=False):
+        if topology.ports == 1:
+            passed += switches_between(topology, server, step, failures.nodes, failures.links)
+        passed.append(step.peer)
+    return [topology.name(node) for node in passed]

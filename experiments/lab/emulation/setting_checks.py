@@ -1,0 +1,100 @@
+"""Checks of a lab's settings, made before the lab is created.
+
+The checks depend only on the network and the settings. Requirements on this machine (kernel support
+of eBPF, netem or a queueing discipline) are checked when a lab is created.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from experiments.lab.emulation.defaults import usual_routing
+from experiments.lab.linux import shaping
+from experiments.lab.linux.queueing import Queue
+from hosts.base.load import router_for
+from hosts.base.timers import timers_for
+from hosts.live.settings import LabSettings
+from topos.base.errors import InvalidValueError, PillarboxError, UnknownNameError, require
+from topos.base.topology import Topology
+
+PLANES = ("auto", "python", "ebpf", "ovs")
+LEAST_MTU, MOST_MTU = 576, 65000  # bytes; RFC 791's minimum, and 64 KiB minus headers
+
+
+def check_settings(topology: Topology, settings: LabSettings) -> None:
+    """Raise InvalidValueError, which names the setting, if a setting is invalid for the network.
+
+    >>> import topos
+    >>> check_settings(topos.parse("bcube,4,1"), LabSettings(rate_mbit=-5))
+    Traceback (most recent call last):
+    topos.base.errors.InvalidValueError: a cable's rate is above 0 and at most 1e+06 Mbit/s, not -5
+    """
+    for key, check in _CHECKS.items():
+        try:
+            check(topology, settings)
+        except PillarboxError as error:
+            raise InvalidValueError(str(error), key) from None
+
+
+def _check_plane(topology: Topology, settings: LabSettings) -> None:
+    planes = PLANES[:-1] if topology.ports > 1 and settings.switches == "bridges" else PLANES
+    require(
+        settings.plane in planes,
+        f"there is no plane {settings.plane!r} for {topology.spec}: {', '.join(planes)}",
+        UnknownNameError,
+    )
+
+
+def _check_timers(topology: Topology, settings: LabSettings) -> None:
+    timers_for(topology, settings.timers)
+
+
+def _check_routing(topology: Topology, settings: LabSettings) -> None:
+    routing = settings.routing or usual_routing(topology)
+    if topology.ports > 1 and not routing.endswith(".py"):
+        router_for(topology, routing)
+
+
+def _check_rate(_topology: Topology, settings: LabSettings) -> None:
+    shaping.check_rate(settings.rate_mbit)
+
+
+def _check_loss(_topology: Topology, settings: LabSettings) -> None:
+    shaping.check_loss(settings.loss)
+
+
+def _check_delay(_topology: Topology, settings: LabSettings) -> None:
+    shaping.checked_delay(settings.delay, None)
+
+
+def _check_mtu(_topology: Topology, settings: LabSettings) -> None:
+    require(
+        LEAST_MTU <= settings.mtu <= MOST_MTU,
+        f"the MTU is {LEAST_MTU} to {MOST_MTU} bytes, not {settings.mtu}",
+    )
+
+
+def _check_queue(_topology: Topology, settings: LabSettings) -> None:
+    Queue(settings.queue).check()
+
+
+def _check_queue_length(_topology: Topology, settings: LabSettings) -> None:
+    Queue(length=settings.queue_length).check()
+
+
+def _check_catch_up(_topology: Topology, settings: LabSettings) -> None:
+    shaping.catch_up_s(settings.catch_up)
+
+
+_CHECKS: dict[str, Callable[[Topology, LabSettings], None]] = {
+    "plane": _check_plane,
+    "timers": _check_timers,
+    "routing": _check_routing,
+    "rate_mbit": _check_rate,
+    "loss": _check_loss,
+    "delay": _check_delay,
+    "mtu": _check_mtu,
+    "queue": _check_queue,
+    "queue_length": _check_queue_length,
+    "catch_up": _check_catch_up,
+}

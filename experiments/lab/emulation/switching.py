@@ -1,0 +1,56 @@
+"""Selection of the switches of a lab, if they are more than bridges that forward frames.
+
+Bridges suffice if servers relay, and in a tree; if servers relay, Open vSwitch can replace the
+bridges, to demonstrate how few functions are required of a switch. If cables between switches form
+loops, bridges would use only a spanning tree: there switches route, as Linux routers, or on
+request on Open vSwitch.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from experiments.lab.emulation.defaults import chosen_plane
+from experiments.lab.emulation.ovs import OpenVSwitch, OvsMiniSwitches
+from experiments.lab.emulation.routers import Routers, Switches
+from hosts.base.algorithms import algorithms
+from hosts.live.settings import LabSettings
+from topos.base.errors import UnknownNameError, require
+from topos.base.topology import Topology
+
+BRIDGES, OVS = "bridges", OpenVSwitch.name
+
+
+def switches_of(
+    topology: Topology, settings: LabSettings, routing: str, seed: int, folder: Path
+) -> Switches | None:
+    """Return the object that runs a network's routing switches; None if they are bridges."""
+    kind = settings.switches
+    if topology.ports > 1:
+        return None if kind == BRIDGES else OvsMiniSwitches(topology, kind, folder)
+    require(
+        kind == BRIDGES,
+        f"servers of {topology.spec} do not relay, so that switches have to route: "
+        "take --plane ovs instead of --switches",
+    )
+    plane = settings.plane
+    known = algorithms(topology)
+    require(
+        routing in known,
+        f"{topology.spec} has no routing {routing!r}: there are {', '.join(known)}",
+        UnknownNameError,
+    )
+    if plane == OVS:
+        return OpenVSwitch(topology, routing, seed, folder)
+    return Routers(topology, routing, seed) if switches_form_loops(topology) else None
+
+
+def servers_plane(switches: Switches | None, asked: str) -> str:
+    """Return the forwarding plane (``python`` or ``ebpf``) of servers that relay packets."""
+    return switches.servers_plane(asked) if switches else chosen_plane(asked)
+
+
+def switches_form_loops(topology: Topology) -> bool:
+    """Return True if the cables between a network's switches form loops, unlike in a tree."""
+    between = sum(cable.a >= topology.servers for cable in topology.links())
+    return between > max(topology.switches - 1, 0)

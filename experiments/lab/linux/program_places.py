@@ -1,0 +1,98 @@
+"""BPF programs at the interfaces of a fabric, in the order of their priorities."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import cached_property, partial
+
+from experiments.lab.linux import cable_programs
+from hosts.linux import netlink_numbers as nl
+from hosts.linux import tcx
+from topos.base.errors import PillarboxError
+
+
+class InterfacePrograms:
+    """BPF programs at interfaces of a lab's switches, attached by tc filters or tcx.
+
+    Parameters
+    ----------
+    send : callable
+        Sends rtnetlink requests, immediately or with the open batch.
+    afterwards : callable
+        Calls a function after all earlier requests were sent.
+    """
+
+    def __init__(
+        self, send: Callable[..., None], afterwards: Callable[[Callable[[], object]], None]
+    ) -> None:
+        self._send, self._afterwards = send, afterwards
+        # indexes of interfaces that have a clsact (hook for BPF programs)
+        self._hooked: set[int] = set()
+        # Attached BPF programs (descriptors by priority), for each interface and direction.
+        self._attached: dict[tuple[int, int], dict[int, int]] = {}
+
+    @cached_property
+    def by_filters(self) -> bool:
+        """Whether tc filters, instead of tcx, call the lab's BPF programs at interfaces."""
+        return not tcx.detaches_fast()
+
+    def run(
+        self, program: bytes, taps: Iterable[cable_programs.CableTap], priority: int, deed: str
+    ) -> None:
+        """Load a BPF program and attach it to several interfaces of cables."""
+        descriptor = cable_programs.load(program)
+        try:
+            for tap in taps:
+                self.put(tap, priority, descriptor, deed)
+        finally:
+            self._afterwards(partial(os.close, descriptor))
+
+    def put(self, tap: cable_programs.CableTap, priority: int, program: int, deed: str) -> None:
+        """Attach a loaded BPF program to an interface, replacing one of the same priority.
+
+        The program's file may be closed `afterwards`.
+        """
+        if not self.by_filters:
+            self._afterwards(partial(self._attach_by_tcx, tap, priority, program, deed))
+            return
+        if tap.ifindex not in self._hooked:
+            self._send(cable_programs.hook(tap))
+            self._hooked.add(tap.ifindex)
+        self._send(cable_programs.attach(tap, priority, program, deed))
+
+    def _attach_by_tcx(
+        self, tap: cable_programs.CableTap, priority: int, program: int, deed: str
+    ) -> None:
+        self._detach_from_tcx(tap, priority)
+        attached = self._attached.setdefault((tap.ifindex, tap.hook), {})
+        later = [other for other in attached if other > priority]
+        before = attached[min(later)] if later else None
+        try:
+            tcx.attach(program, tap.ifindex, egress=tap.hook == nl.CLSACT_EGRESS, before=before)
+        except OSError as error:
+            raise PillarboxError(f"cannot {deed}: {error.strerror}") from None
+        attached[priority] = os.dup(program)
+
+    def take(self, tap: cable_programs.CableTap, priority: int, deed: str) -> None:
+        """Detach the BPF program of a priority from an interface of a cable."""
+        if self.by_filters:
+            self._send(cable_programs.detach(tap, priority, deed))
+        else:
+            self._afterwards(partial(self._detach_from_tcx, tap, priority))
+
+    def _detach_from_tcx(self, tap: cable_programs.CableTap, priority: int) -> None:
+        program = self._attached.get((tap.ifindex, tap.hook), {}).pop(priority, None)
+        if program is not None:
+            with suppress(OSError):  # the kernel has detached it if the interface is deleted
+                tcx.detach(program, tap.ifindex, egress=tap.hook == nl.CLSACT_EGRESS)
+            os.close(program)
+
+    def close(self) -> None:
+        """Close the descriptors of all attached BPF programs, after their interfaces' deletion."""
+        for program in (
+            program for attached in self._attached.values() for program in attached.values()
+        ):
+            os.close(program)
+        self._attached, self._hooked = {}, set()

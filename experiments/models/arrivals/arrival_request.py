@@ -1,0 +1,74 @@
+"""Random flows for a requested load: their number, and the capacity that the load refers to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy
+
+from experiments.models.arrivals.simulated_arrivals import SAMPLE, cable_capacity_bps
+from experiments.models.fluid.directed_links import cabled_links
+from experiments.models.workloads.arrivals import (
+    MOST_OFF,
+    Arrivals,
+    Window,
+    measurement_window,
+    poisson_arrivals,
+)
+from experiments.models.workloads.demand import demand_of, draw_pairs
+from experiments.models.workloads.sizes import sizes_of
+from experiments.models.workloads.workload import SERVERS, Workload
+from topos.base.errors import require
+from topos.base.topology import Topology
+
+CABLES = "cables"
+# Phases as fractions of the time during which flows start.
+WARM_UP, MEASURED, COOL_DOWN = 0.2, 0.7, 0.1
+
+
+@dataclass(frozen=True)
+class ArrivalRequest:
+    """Parameters of the arriving flows to draw at random."""
+
+    topology: Topology
+    routing: str
+    pattern: str
+    sizes: str
+    seed: int
+    cable_bps: float  # goodput of each cable, which the load refers to
+
+    def drawn(self, load: float, load_of: str, count: int) -> tuple[Arrivals, Window]:
+        """Return about `count` flows of a load, and the window in which the measured ones start."""
+        sizes = sizes_of(self.sizes)
+        least = sizes.most_bytes / 2 / sizes.mean_bytes / MEASURED / MOST_OFF
+        require(
+            count >= least,
+            f"the load that {count} flows of {sizes.name} offer is random, because a few flows "
+            f"are very large: use at least --count {int(least) + 1}",
+        )
+        capacity_bps = self.capacity_bps(load_of)
+        lasting_s = count * sizes.mean_bytes * 8 / (load * capacity_bps)
+        workload = Workload(
+            pattern=self.pattern,
+            arrivals="poisson",
+            load=load,
+            sizes=self.sizes,
+            duration_s=MEASURED * lasting_s,
+            warm_up_s=WARM_UP * lasting_s,
+            cool_down_s=COOL_DOWN * lasting_s,
+        )
+        return poisson_arrivals(
+            self.topology, workload, self.seed, capacity_bps
+        ), measurement_window(workload)
+
+    def capacity_bps(self, load_of: str) -> float:
+        """Return the capacity that the load refers to: of all cables, or of all servers' ports."""
+        if load_of == SERVERS:
+            ports = self.topology.servers * self.topology.ports
+            return float((cabled_links(self.topology) < ports).sum()) * self.cable_bps
+        require(
+            load_of == CABLES, f"the load is a share of {CABLES} or {SERVERS}, not of {load_of!r}"
+        )
+        demand = demand_of(self.topology, Workload(self.pattern, duration_s=1.0), self.seed)
+        pairs = draw_pairs(demand, SAMPLE, numpy.random.default_rng(self.seed))
+        return cable_capacity_bps(self.topology, self.routing, pairs, self.cable_bps)

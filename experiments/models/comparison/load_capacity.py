@@ -1,0 +1,101 @@
+"""Capacity to which the load of a workload refers.
+
+Three definitions, in bytes that TCP delivers (see `ideal` for the headers):
+
+- *servers*: total rate of the ports of all servers that send. The usual load of a NIC; a network
+  may be full long before.
+- *bisection*: the largest uniform traffic until the bisection is full. Of N servers, N^2 / 4 pairs
+  in each direction are on different sides, of N (N-1) pairs in total.
+- *busiest*: total rate of the flows when the busiest link is full, on the paths that the routing
+  computes without knowing the traffic. At a load below 1 no queue grows without bound in any
+  network, so this load compares networks that carry different traffic.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy
+from numpy.typing import NDArray
+
+from experiments.models.fluid.directed_links import cabled_ends, link_count, routes_of
+from experiments.models.fluid.ideal import header_bytes, header_efficiency, static_paths
+from experiments.models.workloads.demand import demand_of
+from experiments.models.workloads.workload import BISECTION, SERVERS, Workload
+from topos.base.errors import require
+from topos.base.topology import Topology
+
+if TYPE_CHECKING:
+    Floats = NDArray[numpy.float64]
+
+# Maximum number of pairs whose paths are computed one by one, which takes about 20 s.
+MOST_PAIRS = 300_000
+BISECTION_S = 20.0
+
+
+def workload_capacity_bps(
+    topology: Topology, workload: Workload, seed: int, routing: str, rate_bps: float, mtu: int
+) -> float:
+    """Return the capacity to which the load of a workload refers, in bit/s of goodput.
+
+    >>> import topos
+    >>> pair = {"arrivals": "poisson", "load": 0.5, "duration_s": 1.0, "options": {"flows": 1}}
+    >>> one_cable = Workload("one-to-one", load_of="busiest", **pair)
+    >>> tree = topos.parse("tree,2,1")
+    >>> round(workload_capacity_bps(tree, one_cable, 1, "", 1e6, 1500) / header_efficiency(0))
+    1000000
+    """
+    of = workload.load_of
+    demand = demand_of(topology, workload, seed)
+    if of == SERVERS:
+        links = _sender_ports(topology, demand)
+    elif of == BISECTION:
+        links = _bisection_links(topology)
+    else:
+        links = 1 / busiest_link_share(topology, routing, demand)
+    return links * rate_bps * header_efficiency(header_bytes(topology, routing), mtu)
+
+
+def _sender_ports(topology: Topology, demand: Floats) -> float:
+    """Return the number of cabled ports of the servers that send."""
+    near = cabled_ends(topology)[1]
+    sends = demand.sum(axis=1) > 0
+    return float(sends[near[near < topology.servers]].sum())
+
+
+def _bisection_links(topology: Topology) -> float:
+    """Return the uniform traffic that fills the bisection, in units of a link's rate."""
+    from experiments.models.comparison.bisection import bisection
+
+    found, servers = bisection(topology, BISECTION_S), topology.servers
+    require(
+        found.exact is not None,
+        f"the bisection of {topology.spec} is only known as {found} cables: choose servers or "
+        "busiest for load_of",
+    )
+    assert found.exact is not None
+    half = servers // 2
+    return found.exact * servers * (servers - 1) / (half * (servers - half))
+
+
+def busiest_link_share(topology: Topology, routing: str, demand: Floats) -> float:
+    """Return the fraction of all bytes that passes the busiest link, on the routing's static paths.
+
+    >>> import topos
+    >>> bcube = topos.parse("bcube,4,1")
+    >>> uniform = demand_of(bcube, Workload(duration_s=1), seed=1)
+    >>> round(1 / busiest_link_share(bcube, "bcube", uniform), 3)  # n (N-1) / (n-1), Guo 2009
+    20.0
+    """
+    sources, destinations = numpy.nonzero(demand)
+    require(
+        len(sources) <= MOST_PAIRS,
+        f"the busiest link of {len(sources):,} pairs takes too long to compute: choose a smaller "
+        f"network than {topology.spec}, or load_of = servers",
+    )
+    pairs = list(zip(sources.tolist(), destinations.tolist(), strict=True))
+    paths = static_paths(topology, routing, pairs)
+    require(None not in paths, f"{routing or 'the usual routing'} has no path for some pairs")
+    routes = routes_of(topology, paths)
+    shares = numpy.repeat(demand[sources, destinations], numpy.diff(routes.starts))
+    return float(numpy.bincount(routes.links, shares, link_count(topology)).max())

@@ -1,0 +1,171 @@
+"""Diameters, link loads and disjoint paths, by exhaustive search in a small network."""
+
+from __future__ import annotations
+
+import random
+from typing import NamedTuple
+
+import numpy
+from numpy.typing import NDArray
+from scipy import sparse
+
+from experiments.models.fluid.disjoint import disjoint_paths as between
+from topos.base.topology import Topology
+
+# Number of sources searched together: a search holds matrices of servers x SOURCES numbers.
+SOURCES = 512
+MOST_SEARCHED = 4096
+# Maximum number of servers for which disjoint paths are computed, on sampled pairs.
+MOST_PAIRED = 4096
+SAMPLED_PAIRS = 40
+SEED = 0
+SAMPLE = "a sample of"
+Ints = NDArray[numpy.int64]
+
+
+class SearchedMetric(NamedTuple):
+    """Value of a metric found by graph search (None if missing), and the method or reason."""
+
+    value: int | None
+    note: str
+
+
+def diameter(topology: Topology) -> SearchedMetric:
+    """Return the longest shortest path in server-to-server hops, by a search from every server."""
+    count = topology.servers
+    if count > MOST_SEARCHED:
+        return SearchedMetric(None, f"not searched: more than {MOST_SEARCHED:,} servers")
+    membership = meeting_points(topology)
+    longest = 0
+    for first in range(0, count, SOURCES):
+        sources = numpy.arange(first, min(first + SOURCES, count))
+        reached = numpy.zeros((count, len(sources)), bool)
+        reached[sources, numpy.arange(len(sources))] = True
+        frontier, hops = reached.copy(), 0
+        while not reached.all():
+            beyond = membership @ (membership.T @ frontier.astype(numpy.float32))
+            frontier = (beyond > 0) & ~reached
+            if not frontier.any():
+                return SearchedMetric(None, "not connected")
+            reached |= frontier
+            hops += 1
+        longest = max(longest, hops)
+    return SearchedMetric(longest, "searched from every server")
+
+
+def meeting_points(topology: Topology) -> sparse.csr_matrix:
+    """Return a matrix of servers (rows) and their meeting points (columns): switch fabrics and
+    cables.
+
+    Two servers with a common meeting point are one hop apart. Switches that are cabled to one
+    another are one fabric, since a path through switches only passes no server.
+    """
+    cables = topology.cable_arrays()
+    a, b = cables.a.astype(numpy.int64), cables.b.astype(numpy.int64)
+    servers = topology.servers
+    between = a >= servers
+    shape = (topology.switches, topology.switches)
+    joined = sparse.coo_matrix(
+        (numpy.ones(between.sum()), (a[between] - servers, b[between] - servers)), shape
+    )
+    fabrics, fabric_of = sparse.csgraph.connected_components(joined, directed=False)
+    uplink, direct = (a < servers) & (b >= servers), b < servers
+    wires = numpy.arange(direct.sum())
+    rows = numpy.concatenate([a[uplink], a[direct], b[direct]])
+    columns = numpy.concatenate([fabric_of[b[uplink] - servers], fabrics + wires, fabrics + wires])
+    ones = numpy.ones(len(rows), numpy.float32)
+    return sparse.csr_matrix((ones, (rows, columns)), (servers, fabrics + len(wires)))
+
+
+def adjacency(topology: Topology) -> sparse.csr_matrix:
+    """Return the symmetric matrix of cables between nodes (two parallel cables count as 2)."""
+    cables = topology.cable_arrays()
+    a, b = cables.a.astype(numpy.int64), cables.b.astype(numpy.int64)
+    ends = (numpy.concatenate([a, b]), numpy.concatenate([b, a]))
+    return sparse.csr_matrix((numpy.ones(2 * len(a)), ends), (topology.nodes, topology.nodes))
+
+
+def link_loads(topology: Topology) -> NDArray[numpy.float64]:
+    """Return the flows on each cable, a to b (row 0) and back (row 1), in all-to-all traffic."""
+    cables = topology.cable_arrays()
+    a, b = cables.a.astype(numpy.int64), cables.b.astype(numpy.int64)
+    ends = numpy.concatenate([a, b]), numpy.concatenate([b, a])
+    return edge_loads(*ends, topology.nodes, topology.servers).reshape(2, -1)
+
+
+def edge_loads(near: Ints, far: Ints, nodes: int, senders: int) -> NDArray[numpy.float64]:
+    """Return the flows on each directed edge in all-to-all traffic between the first `senders`
+    nodes.
+
+    Each ordered pair of senders is one flow, split evenly over its paths of fewest edges. Brandes's
+    algorithm for many sources simultaneously, as products of matrices.
+    """
+    matrix = sparse.csr_matrix((numpy.ones(len(near)), (far, near)), (nodes, nodes))
+    loads = numpy.zeros(len(near))
+    for first in range(0, senders, SOURCES):
+        sources = numpy.arange(first, min(first + SOURCES, senders))
+        depth, path_counts, through = _brandes(matrix, sources, senders)
+        for start in range(0, len(near), 1 << 13):
+            part = slice(start, start + (1 << 13))
+            u, v = near[part], far[part]
+            onward = depth[v] == depth[u] + 1
+            share = path_counts[u] * through[v]
+            loads[part] += numpy.where(onward, share, 0).sum(axis=1)
+    return loads
+
+
+def _brandes(
+    matrix: sparse.csr_matrix, sources: NDArray[numpy.int64], servers: int
+) -> tuple[NDArray[numpy.int64], NDArray[numpy.float64], NDArray[numpy.float64]]:
+    """Run Brandes' algorithm: return depth, shortest paths and inflow, as nodes x sources."""
+    shape = (matrix.shape[0], len(sources))
+    depth = numpy.full(shape, -2)
+    path_counts = numpy.zeros(shape)
+    columns = numpy.arange(len(sources))
+    depth[sources, columns], path_counts[sources, columns] = 0, 1.0
+    level, frontier = 0, path_counts.copy()
+    while frontier.any():
+        level += 1
+        found = (matrix @ frontier) * (depth == -2)
+        depth[found > 0] = level
+        path_counts += found
+        frontier = found
+    through = numpy.zeros(shape)  # flow into each node / number of shortest paths to the node
+    ends = numpy.zeros(shape)
+    ends[:servers] = 1.0
+    inward = numpy.zeros(shape)
+    for here in range(level - 1, 0, -1):
+        at = depth == here
+        flow = at * (ends + path_counts * inward)
+        per_path = numpy.divide(flow, path_counts, out=numpy.zeros(shape), where=at)
+        through += per_path
+        inward = matrix.T @ per_path
+    return depth, path_counts, through
+
+
+class DisjointPathCounts(NamedTuple):
+    """Node-disjoint paths per pair of servers: lowest and most frequent number, and the pairs."""
+
+    least: int | None
+    typical: int | None
+    note: str
+
+
+def disjoint_paths(topology: Topology) -> DisjointPathCounts:
+    """Return the number of paths that share no server or switch, by max-flow over sampled pairs."""
+    if topology.servers > MOST_PAIRED:
+        return DisjointPathCounts(None, None, f"not computed: more than {MOST_PAIRED:,} servers")
+    if topology.servers < 2:
+        return DisjointPathCounts(None, None, "there is only one server")
+    pairs, note = _server_pairs_to_search(topology.servers)
+    found = [between(topology, source, destination).by_node for source, destination in pairs]
+    return DisjointPathCounts(min(found), max(set(found), key=found.count), note)
+
+
+def _server_pairs_to_search(servers: int) -> tuple[list[tuple[int, int]], str]:
+    every = servers * (servers - 1) // 2
+    if every <= SAMPLED_PAIRS * 5:
+        return [(s, d) for d in range(servers) for s in range(d)], "all pairs"
+    draw = random.Random(SEED)
+    pairs = [tuple(draw.sample(range(servers), 2)) for _ in range(SAMPLED_PAIRS)]
+    return [(s, d) for s, d in pairs], f"{SAMPLE} {SAMPLED_PAIRS} pairs, seed {SEED}"

@@ -1,0 +1,90 @@
+"""Speed-ups of one server's traffic by several ports: the one-to-x rows of Guo 2009, Table 1.
+
+Values are in units of one link's rate, over the paths of the network's own routing and over its
+file distribution trees. The reference is the two-level tree, where every server has one port.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy
+
+from experiments.models.fluid.directed_links import link_count, routes_of
+from experiments.models.fluid.disjoint import disjoint_paths
+from experiments.models.fluid.ideal import static_paths
+from experiments.models.fluid.rates import link_loads, max_min
+from experiments.models.workloads.distribution_plan import plan_of
+from hosts.base.path import Path
+from topos.base.topology import Topology
+
+SOURCE = 0
+
+
+def speedup_to_one(topology: Topology) -> int:
+    """Return the lowest rate from a server to another over all link-disjoint paths, in links.
+
+    >>> import topos
+    >>> speedup_to_one(topos.parse("bcube,4,1")), speedup_to_one(topos.parse("tree,2,2"))
+    (2, 1)
+    """
+    others = range(SOURCE + 1, topology.servers)
+    return min(disjoint_paths(topology, SOURCE, other).by_link for other in others)
+
+
+def speedup_of_file_distribution(topology: Topology, receivers: Sequence[int]) -> float:
+    """Return the speed at which a file reaches all receivers, in units of one link's rate.
+
+    Each tree carries an equal part, each of its hops takes the routing's path, and the busiest link
+    decides. The speed is 0 if a tree does not reach all receivers.
+
+    >>> import topos
+    >>> speedup_of_file_distribution(topos.parse("bcube,4,1"), range(1, 16))
+    2.0
+    >>> speedup_of_file_distribution(topos.parse("tree,2,2"), [1, 2, 3])
+    1.0
+    """
+    trees = plan_of(topology, SOURCE, receivers).trees
+    if any(not set(receivers) <= {receiver for _, receiver in tree} for tree in trees):
+        return 0.0
+    hops = [hop for tree in trees for hop in tree]
+    links = link_count(topology)
+    loads = link_loads(routes_of(topology, _default_paths(topology, hops)), None, links)
+    return float(len(trees) / loads.max())
+
+
+def servers_by_departure_port(topology: Topology, routing: str) -> dict[int, list[int]]:
+    """Return all other servers, grouped by the port by which the routing reaches them.
+
+    By DCellRouting these are the groups of Guo 2008, Theorem 6.
+
+    >>> import topos
+    >>> groups = servers_by_departure_port(topos.parse("dcell,4,1"), "dcell")
+    >>> [len(group) for group in groups.values()]
+    [15, 4]
+    """
+    found: dict[int, list[int]] = {}
+    others = [server for server in range(topology.servers) if server != SOURCE]
+    pairs = [(SOURCE, other) for other in others]
+    for other, path in zip(others, static_paths(topology, routing, pairs), strict=True):
+        if path:
+            found.setdefault(path.steps[0].port, []).append(other)
+    return dict(sorted(found.items()))
+
+
+def speedup_to_groups(topology: Topology, routing: str) -> float:
+    """Return the total rate from a server to one other server of each group, the group's last one.
+
+    >>> import topos
+    >>> speedup_to_groups(topos.parse("dcell,4,1"), "dcell")
+    2.0
+    """
+    pairs = [
+        (SOURCE, members[-1]) for members in servers_by_departure_port(topology, routing).values()
+    ]
+    paths = static_paths(topology, routing, pairs)
+    return float(numpy.sum(max_min(routes_of(topology, paths), 1.0, link_count(topology))))
+
+
+def _default_paths(topology: Topology, hops: Sequence[tuple[int, int]]) -> list[Path | None]:
+    return static_paths(topology, "", hops)

@@ -1,0 +1,191 @@
+"""Gap between routings and the optimum: flow rates compared with what the network could carry.
+
+All values are in units of one link's rate. The optimum is that of linear programs in which flows
+may split over all paths (see `analysis.fluid.bounds`): no routing carries more. Where these are too
+large to solve, the bounds by counting still hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy
+
+from experiments.models.comparison.counting import ThroughputLimit, throughput_limits
+from experiments.models.comparison.server_pairs import known_routing_names
+from experiments.models.fluid.bounds import concurrent_flow, is_small_enough, throughput
+from experiments.models.fluid.directed_links import (
+    LinkName,
+    Routes,
+    cabled_links,
+    link_count,
+    name_of,
+    working_links,
+)
+from experiments.models.fluid.ideal import static_paths
+from experiments.models.fluid.linear_program import MOST_SECONDS
+from experiments.models.fluid.optimum_bounds import Optimum
+from experiments.models.fluid.rates import (
+    bottleneck_throughput,
+    equal_share_rates_bps,
+    link_loads,
+    max_min,
+)
+from experiments.models.simulator import adapting, around
+from experiments.models.simulator.hops import Ints
+from hosts.base.algorithms import SHORTEST
+from hosts.base.failures import NONE, Failures
+from topos.base.errors import require
+from topos.base.topology import Topology
+
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class RoutingThroughput:
+    """Rates that flows reach over one routing's paths."""
+
+    routing: str
+    flows: int  # number of flows that have a path
+    total: float  # sum of the flows' max-min fair rates
+    throughput: float  # aggregate bottleneck throughput: all flows at the rate of the slowest one
+    worst: LinkName | None  # link with the most flows
+    worst_flows: int
+    mean_flows: float  # mean number of flows per link
+
+
+@dataclass(frozen=True)
+class ThroughputGap:
+    """Throughput of every routing, and the optimum: None if its linear program is too large."""
+
+    reached: tuple[RoutingThroughput, ...]
+    flows: int  # number of flows that have any path
+    best_total: Optimum | None
+    best_throughput: Optimum | None  # largest total of equal rates
+    limits: tuple[
+        ThroughputLimit, ...
+    ]  # upper bounds of the optimal throughput, found by counting links and ports
+
+
+def compute_throughput_gap(
+    topology: Topology,
+    pairs: Sequence[Pair],
+    routings: Iterable[str] = (),
+    failures: Failures = NONE,
+    seed: int = 1,
+    seconds: float = MOST_SECONDS,
+    rounds: int = 0,
+) -> ThroughputGap:
+    """Return the throughput that each routing of a network reaches, and the optimum.
+
+    Where a routing has several paths for a pair, each flow takes a random one.
+
+    Parameters
+    ----------
+    topology : Topology
+        The network.
+    pairs : sequence of (source, destination)
+        Pair of servers of each flow.
+    routings : iterable of str
+        Names of routings, as in `pillarbox path`; empty for all of the network's.
+    failures : Failures
+        Failures, which the routings know.
+    seed : int
+        Seed of the random choice between paths.
+    seconds : float
+        Time limit of each of two linear programs.
+    rounds : int
+        Number of probe rounds after which routings that adapt to traffic are measured in addition;
+        0 for none.
+
+    Examples
+    --------
+    All-to-all traffic over a BCube_1 reaches n (N - 1) / (n - 1) by Theorem 6 of Guo 2009, and no
+    routing reaches more.
+
+    >>> import topos
+    >>> bcube = topos.parse("bcube,2,1")
+    >>> every = [(a, b) for a in range(4) for b in range(4) if a != b]
+    >>> found = compute_throughput_gap(bcube, every, ["bcube"])
+    >>> round(found.reached[0].throughput, 6), round(found.best_throughput.at_most, 6)
+    (6.0, 6.0)
+    """
+    names = known_routing_names(topology, routings)
+    joined = list(pairs)
+    if failures != NONE:
+        paths = static_paths(topology, SHORTEST, pairs, failures)
+        joined = [pair for pair, path in zip(pairs, paths, strict=True) if path]
+    reached = [
+        _rates_reached(
+            topology, name, _random_routes(topology, name, pairs, failures, seed), failures
+        )
+        for name in names
+    ]
+    reached += [
+        _rates_reached(topology, f"{name}, round {rounds}", routes, failures)
+        for name, routes in _adapted_routes(topology, names, pairs, failures, seed, rounds)
+    ]
+    best_total = best_throughput = None
+    works = working_links(topology, failures)
+    if joined and is_small_enough(topology, joined):
+        best_total = throughput(topology, joined, 1.0, works, seconds)
+        best_throughput = concurrent_flow(topology, joined, 1.0, works, seconds) * len(joined)
+    found = tuple(throughput_limits(topology, joined, works))
+    return ThroughputGap(tuple(reached), len(joined), best_total, best_throughput, found)
+
+
+def _flow_ends(pairs: Sequence[Pair]) -> tuple[Ints, Ints]:
+    """Return sources and destinations as copies: views would need code to be compiled again."""
+    ends = numpy.array(pairs, numpy.int64).reshape(-1, 2)
+    return ends[:, 0].copy(), ends[:, 1].copy()
+
+
+def _random_routes(
+    topology: Topology, name: str, pairs: Sequence[Pair], failures: Failures, seed: int
+) -> Routes:
+    sources, destinations = _flow_ends(pairs)
+    works, random = working_links(topology, failures), numpy.random.default_rng(seed)
+    return around.routes(topology, name, sources, destinations, works, random)
+
+
+def _adapted_routes(
+    topology: Topology,
+    names: Sequence[str],
+    pairs: Sequence[Pair],
+    failures: Failures,
+    seed: int,
+    rounds: int,
+) -> Iterator[tuple[str, Routes]]:
+    """Yield the name and the flows' routes of each routing that adapts to traffic."""
+    known = [name for name in names if name in adapting.routings(topology)] if rounds else []
+    require(
+        bool(known) or not rounds,
+        f"none of these routings of {topology.spec} adapts to traffic: omit the probe rounds",
+    )
+    sources, destinations = _flow_ends(pairs)
+    works = working_links(topology, failures)
+    for name in known:
+        random = numpy.random.default_rng(seed)
+        flows = adapting.adaptive_flows(topology, name, sources, destinations, random, works)
+        for _ in range(rounds):
+            flows.probe()
+        yield name, flows.routes()
+
+
+def _rates_reached(
+    topology: Topology, name: str, routes: Routes, failures: Failures
+) -> RoutingThroughput:
+    links = link_count(topology)
+    loads = link_loads(routes, None, links)
+    worst = int(loads.argmax())
+    works = working_links(topology, failures)[cabled_links(topology)].sum()
+    return RoutingThroughput(
+        name,
+        flows=int(numpy.count_nonzero(numpy.diff(routes.starts))),
+        total=float(numpy.nansum(max_min(routes, 1.0, links))),
+        throughput=bottleneck_throughput(equal_share_rates_bps(routes, 1.0)),
+        worst=name_of(topology, worst) if loads[worst] else None,
+        worst_flows=int(loads[worst]),
+        mean_flows=float(loads.sum() / works) if works else 0.0,
+    )

@@ -1,0 +1,274 @@
+"""The ideal goodput that a live run is compared with: TCP over the routed paths, as a fluid.
+
+A cable's rate counts Ethernet frames with their 14-byte headers (as HTB does, see
+`experiments.lab.linux.shaping`). TCP delivers the part of each full frame after the headers::
+
+    14 Ethernet | header of the routing | 20 IP | 32 TCP with time stamps | up to 1448 delivered
+                  0, 20 or 36           |<-------------- mtu, 1500 -------------------->|
+
+Acknowledgements use capacity in the other direction, on the path from the destination back to the
+source. They have priority there and limit no flow: a flow whose acknowledgements pass a congested
+link is not slowed down to its share of that link.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy
+from numpy.typing import NDArray
+
+from experiments.models.fluid.bounds import concurrent_flow, throughput
+from experiments.models.fluid.completion import completed_s
+from experiments.models.fluid.directed_links import Routes, link_count, routes_of
+from experiments.models.fluid.rates import MaxMin, link_loads
+from experiments.models.workloads.flows import Flow
+from hosts.base.algorithms import algorithms, route
+from hosts.base.failures import NONE, Failures
+from hosts.base.path import Path
+from topos.base.errors import UnknownNameError, require
+from topos.base.spec import parse
+from topos.base.topology import Topology
+
+if TYPE_CHECKING:
+    Floats = NDArray[numpy.float64]
+    Bools = NDArray[numpy.bool_]
+    from experiments.models.fluid.completion import RatesOf
+
+ETHERNET_BYTES = 14
+TCP_IP_BYTES = 20 + 20 + 12  # header bytes of IPv4, TCP and TCP timestamps
+SEGMENTS_PER_ACK = 2  # TCP segments per delayed acknowledgement (RFC 5681, section 4.2)
+# Rates and the capacity that acknowledgements take depend on each other: iterations converge fast.
+ROUNDS = 50
+MOST_VARIABLES = 10_000  # size limit of a bound's linear program (1 to 2 seconds)
+SETTLED = 1e-9
+
+
+@dataclass(frozen=True)
+class Ideal:
+    """Ideal goodput and end time of each flow, NaN without a path, and ideal link loads."""
+
+    paths: tuple[Path | None, ...]
+    goodput_bps: Floats  # max-min fair goodput of each flow while all flows are active
+    end_s: Floats  # end time of each flow of fixed volume; NaN for other flows
+    links: NDArray[
+        numpy.int64
+    ]  # numbers of links with traffic (see experiments.models.fluid.directed_links)
+    load_share: Floats  # load of each of these links: data, acknowledgements, headers / link rate
+
+    @property
+    def total_bps(self) -> float:
+        """Total goodput of all flows in bit/s."""
+        return float(numpy.nansum(self.goodput_bps))
+
+    @property
+    def completion_s(self) -> float:
+        """End time of the last flow that ends, in seconds; missing if none ends."""
+        ended = self.end_s[~numpy.isnan(self.end_s)]
+        return float(ended.max()) if len(ended) else float("nan")
+
+
+def header_bytes(topology: Topology, routing: str) -> int:
+    """Return the size of the routing's header between Ethernet and IP, in bytes.
+
+    >>> import topos
+    >>> header_bytes(topos.parse("bcube,4,1"), "bsr"), header_bytes(topos.parse("tree,4,4"), "")
+    (36, 0)
+    """
+    router = algorithms(topology)[routing_or_default(topology, routing)].router
+    return router.header_bytes() if router else 0
+
+
+def routing_or_default(topology: Topology, routing: str) -> str:
+    """Return the routing's name; an empty name means the network's default routing."""
+    known = algorithms(topology)
+    require(
+        not routing or routing in known,
+        f"{topology.spec} has no routing {routing!r}: routings are {', '.join(known)}",
+        UnknownNameError,
+    )
+    return routing or next(iter(known))
+
+
+def header_efficiency(header: int, mtu: int = 1500) -> float:
+    """Return TCP's share of a cable's rate for a routing header of this size in bytes.
+
+    >>> round(header_efficiency(0), 4), round(header_efficiency(36), 4)
+    (0.9564, 0.9342)
+    """
+    return (mtu - TCP_IP_BYTES) / (mtu + ETHERNET_BYTES + header)
+
+
+def acknowledged_share(header: int, mtu: int = 1500, segments: float = SEGMENTS_PER_ACK) -> float:
+    """Return the cable rate that acknowledgements use, relative to the acknowledged goodput."""
+    return (ETHERNET_BYTES + header + TCP_IP_BYTES) / (segments * (mtu - TCP_IP_BYTES))
+
+
+def static_paths(
+    topology: Topology,
+    routing: str,
+    pairs: Sequence[tuple[int, int]],
+    failures: Failures = NONE,
+) -> list[Path | None]:
+    """Return each server pair's path by the routing algorithm alone, None without a path."""
+    name = routing_or_default(topology, routing)
+    found: dict[tuple[int, int], Path | None] = {}
+    for pair in pairs:
+        if pair not in found:
+            paths = route(topology, name, *pair, failures).paths
+            found[pair] = paths[0] if paths else None
+    return [found[pair] for pair in pairs]
+
+
+def ideal(
+    topology: Topology,
+    routing: str,
+    flows: Sequence[Flow],
+    rate_bps: float,
+    mtu: int = 1500,
+    paths: Sequence[Path | None] | None = None,
+    *,
+    ack_paths: Sequence[Path | None] | None = None,
+    failures: Failures = NONE,
+    segments_per_ack: float = SEGMENTS_PER_ACK,
+    ends_s: Callable[[RatesOf], Floats] | None = None,
+) -> Ideal:
+    """Return the ideal goodput, end times and link loads of flows on a routing's paths.
+
+    Parameters
+    ----------
+    topology : Topology
+        The network.
+    routing : str
+        Routing whose headers count, and whose paths are used if none are given; empty for the
+        default routing.
+    flows : sequence of Flow
+        Flows that run simultaneously.
+    rate_bps : float
+        Rate of every cable in bit/s, in each direction.
+    mtu : int
+        Size of the largest IP packet in bytes.
+    paths, ack_paths : sequence of Path or None, optional
+        Path of each flow, and of its acknowledgements; None is a flow without a path. Paths that
+        are not given are computed by the algorithm alone.
+    failures : Failures
+        Failed nodes and links, for the paths that are not given.
+    segments_per_ack : float
+        Number of full segments per acknowledgement.
+    ends_s : callable, optional
+        Function that returns the end time of each flow; its argument is the function that returns
+        the rates of active flows. By default each flow is active from its start until its volume
+        is delivered.
+    """
+    require(rate_bps > 0, f"ideal throughput needs a cable rate above 0 bit/s, not {rate_bps}")
+    pairs = [(flow.source, flow.destination) for flow in flows]
+    if paths is None:
+        paths = static_paths(topology, routing, pairs, failures)
+    if ack_paths is None:
+        back = [(destination, source) for source, destination in pairs]
+        ack_paths = static_paths(topology, routing, back, failures)
+    for given in (paths, ack_paths):
+        require(
+            len(given) == len(flows),
+            "ideal throughput needs one entry for each flow: its path, or None",
+        )
+    header = header_bytes(topology, routing)
+    efficiency = header_efficiency(header, mtu)
+    sharing = _LinkSharing(
+        routes_of(topology, paths),
+        routes_of(topology, ack_paths),
+        rate_bps * efficiency,
+        # Data and acknowledgements are in the same unit, bit/s of goodput.
+        acknowledged_share(header, mtu, segments_per_ack) * efficiency,
+        link_count(topology),
+    )
+    everyone = numpy.ones(len(flows), bool)
+    goodput = sharing.rates(everyone)
+    loads = sharing.loads(goodput)
+    used = numpy.flatnonzero(loads)
+    return Ideal(
+        tuple(paths),
+        goodput,
+        ends_s(sharing.rates) if ends_s else _end_times_s(flows, sharing),
+        used,
+        loads[used] / sharing.capacity_bps,
+    )
+
+
+def bound_bps(
+    topology: Topology, routing: str, flows: Sequence[Flow], rate_bps: float, mtu: int = 1500
+) -> float | None:
+    """Return the upper bound in bit/s of the total goodput of any routing without failures.
+
+    Flows of one volume cannot all complete faster than at this rate, which is the aggregate
+    bottleneck throughput of the best routing (Guo 2009, section 6); flows of fixed duration may
+    divide the total in any way. Any path may be used, and acknowledgements use no capacity. The
+    bound is None if the linear program is too large or if flows have different volumes.
+
+    >>> import topos
+    >>> bcube = topos.parse("bcube,2,1")
+    >>> pairs = [(a, b) for a in range(4) for b in range(4) if a != b]
+    >>> flows = [Flow(at, *pair, volume_bytes=1000) for at, pair in enumerate(pairs)]
+    >>> round(bound_bps(bcube, "bsr", flows, 1.0) / header_efficiency(36), 6)  # n (N-1) / (n-1)
+    6.0
+    """
+    pairs = tuple((flow.source, flow.destination) for flow in flows)
+    if not flows or len({flow.volume_bytes for flow in flows}) > 1:
+        return None
+    together = flows[0].volume_bytes is not None
+    most = _max_total_rate(topology.spec, pairs, together)
+    efficiency = header_efficiency(header_bytes(topology, routing), mtu)
+    return None if most is None else most * rate_bps * efficiency
+
+
+@functools.lru_cache(
+    maxsize=16
+)  # cached, since the repeats of an experiment often have the same pairs of servers
+def _max_total_rate(spec: str, pairs: tuple[tuple[int, int], ...], together: bool) -> float | None:
+    """Return the maximum total rate of these flows, in units of a cable's rate."""
+    topology = parse(spec)
+    if len({source for source, _ in pairs}) * 2 * topology.cables > MOST_VARIABLES:
+        return None
+    if together:
+        return len(pairs) * concurrent_flow(topology, pairs, 1.0).at_most
+    return throughput(topology, pairs, 1.0).at_most
+
+
+def _end_times_s(flows: Sequence[Flow], sharing: _LinkSharing) -> Floats:
+    """Return the end times of flows of fixed volume; missing if any flow has no fixed volume."""
+    if not flows or any(flow.volume_bytes is None for flow in flows):
+        return numpy.full(len(flows), numpy.nan)
+    volumes = numpy.array([8.0 * (flow.volume_bytes or 0) for flow in flows])
+    starts = numpy.array([flow.start_s for flow in flows])
+    return completed_s(volumes, starts, sharing.rates)
+
+
+class _LinkSharing:
+    """Max-min fair allocation of links to flows, after the capacity for acknowledgements."""
+
+    def __init__(
+        self, routes: Routes, acks: Routes, capacity_bps: float, ack_share: float, links: int
+    ) -> None:
+        self.routes, self.acks = routes, acks
+        self.capacity_bps, self.ack_share, self.links = capacity_bps, ack_share, links
+        self._max_min = MaxMin(routes, links)
+
+    def rates(self, active: Bools) -> Floats:
+        """Return the goodput of each active flow in bit/s."""
+        taken = numpy.zeros(self.links)
+        rates = numpy.full(len(active), numpy.nan)
+        for _ in range(ROUNDS):
+            before = rates
+            rates = self._max_min.rates(numpy.maximum(self.capacity_bps - taken, 0), active)
+            if numpy.allclose(rates, before, rtol=SETTLED, atol=0, equal_nan=True):
+                break
+            taken = self.ack_share * link_loads(self.acks, rates, self.links)
+        return rates
+
+    def loads(self, rates: Floats) -> Floats:
+        """Return the load of each link by flows with these rates, in bit/s of goodput."""
+        acknowledged = self.ack_share * link_loads(self.acks, rates, self.links)
+        return link_loads(self.routes, rates, self.links) + acknowledged

@@ -1,0 +1,111 @@
+"""Upper bound of the goodput over known paths, at the shares that TCP gave the flows.
+
+Max-min fair rates (`analysis.fluid.ideal`) are not a bound. TCP prefers flows with short round
+trip times. In networks whose servers relay, these are the flows over few cables, and a larger share
+of them increases the total goodput of the same cables: up to 1.2 times the total of fair shares.
+
+The bound therefore keeps the measured shares. All flows grow in proportion to their delivered bytes
+until a cable of their path is full. The measured goodput fits the cables, so that every flow grows
+at least to its measured goodput: a measured total above the bound means that the recorded paths or
+cable rates are wrong. The bound equals the measured total if each flow fills a cable.
+
+Acknowledgements use no capacity here: their number depends on the receiver's segment coalescing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy
+from numpy.typing import NDArray
+
+from experiments.models.fluid.directed_links import Routes, link_count, links_of
+from experiments.models.fluid.ideal import header_bytes, header_efficiency
+from experiments.models.fluid.rates import MaxMin, link_loads
+from hosts.base.path import Path
+from topos.base.topology import Topology
+
+if TYPE_CHECKING:
+    Floats = NDArray[numpy.float64]
+    Bools = NDArray[numpy.bool_]
+
+# Minimum weight of a flow, relative to the mean goodput: the paths of idle flows count as well.
+LEAST_SHARE = 1e-3
+
+
+class PathBound:
+    """Upper bound of the rates of flows that share cables, given each flow's path.
+
+    Parameters
+    ----------
+    topology, routing
+        The network and its routing, whose headers count.
+    paths : sequence of Path or None
+        The path of each flow; None for a flow without a path.
+    rate_bps : float
+        The rate of every cable in bit/s, in each direction.
+    mtu : int
+        The size of the largest IP packet in bytes.
+    later : sequence of Path or None, optional
+        Paths to which flows moved at an unknown moment. Such a flow is limited by the cables that
+        both of its paths share.
+
+    >>> import topos
+    >>> from experiments.models.fluid.ideal import static_paths
+    >>> tree = topos.parse("tree,2,1")
+    >>> bound = PathBound(tree, "", static_paths(tree, "", [(0, 1), (1, 0)]), 1514 * 8, 1500)
+    >>> bound.rates_bps(numpy.array([1.0, 9.0])).tolist()  # 1 full frame per second
+    [11584.0, 11584.0]
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        routing: str,
+        paths: Sequence[Path | None],
+        rate_bps: float,
+        mtu: int = 1500,
+        later: Sequence[Path | None] | None = None,
+    ) -> None:
+        self.capacity_bps = rate_bps * header_efficiency(header_bytes(topology, routing), mtu)
+        self._links = link_count(topology)
+        cables = [
+            _common_links(topology, *both)
+            for both in zip(paths, paths if later is None else later, strict=True)
+        ]
+        starts = numpy.zeros(len(cables) + 1, numpy.int64)
+        starts[1:] = numpy.cumsum([len(of_flow) for of_flow in cables])
+        empty = numpy.empty(0, numpy.int64)
+        self._routes = Routes(starts, numpy.concatenate([empty, *cables]))
+        self._bound = numpy.diff(starts) > 0
+        self._max_min = MaxMin(self._routes, self._links)
+
+    def rates_bps(self, delivered_bps: Floats, active: Bools | None = None) -> Floats:
+        """Return the upper bound of each flow's rate at these shares in bit/s; 0 if inactive.
+
+        A flow that no cable limits keeps its measured rate.
+        """
+        if active is None:
+            active = numpy.ones(len(delivered_bps), bool)
+        sharing = active & self._bound
+        rates = numpy.where(active, delivered_bps, 0.0)
+        if sharing.any():
+            mean = float(delivered_bps[sharing].mean())
+            weights = numpy.maximum(delivered_bps, LEAST_SHARE * mean) if mean else None
+            found = self._max_min.rates(self.capacity_bps, sharing, weights)
+            rates[sharing] = found[sharing]
+        return rates
+
+    def least_s(self, bits: Floats) -> float:
+        """Return the transmission time of these bits over the busiest cable, in seconds."""
+        loads = link_loads(self._routes, bits, self._links)
+        return float(loads.max(initial=0.0)) / self.capacity_bps
+
+
+def _common_links(topology: Topology, path: Path | None, later: Path | None) -> NDArray[Any]:
+    """Return the links that both paths of a flow share; an empty array without a path."""
+    if path is None or later is None:
+        return numpy.empty(0, numpy.int64)
+    links = links_of(topology, path)
+    return links if later == path else links[numpy.isin(links, links_of(topology, later))]

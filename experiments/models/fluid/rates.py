@@ -1,0 +1,215 @@
+"""Rates of flows that share links: max-min fair, by equal shares, and at the bottleneck.
+
+Everywhere `capacity_bps` is one number for all links, or an array indexed by link number (see
+`analysis.fluid.directed_links`); 0 is a failed link. A flow without links has no path, and its rate
+is missing (NaN), not 0.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy
+from numpy.typing import NDArray
+
+from experiments.models.fluid.directed_links import Routes
+
+try:
+    from numba import njit
+except (
+    ModuleNotFoundError
+):  # If Numba is missing, plain Python is fast enough for the flows of a lab.
+
+    def njit(**_: bool) -> Callable[[Any], Any]:  # type: ignore[no-redef]
+        """Return a decorator that returns the function unchanged."""
+        return lambda function: function
+
+
+if TYPE_CHECKING:
+    Floats = NDArray[numpy.float64]
+    Bools = NDArray[numpy.bool_]
+
+# Relative difference of two water-filling levels that counts as a rounding error.
+ROUNDING = 1e-12
+
+
+class MaxMin:
+    """Max-min fair rates over fixed routes, for any of the flows and any capacities.
+
+    Parameters
+    ----------
+    routes : Routes
+        Links of each flow; a link that occurs twice in a flow counts twice.
+    links : int
+        Number of link numbers (see `link_count`).
+    """
+
+    def __init__(self, routes: Routes, links: int) -> None:
+        self.routes, self.links = routes, links
+        self._link_starts, self._link_flows = _flows_by_link(routes.starts, routes.links, links)
+
+    def rates(
+        self,
+        capacity_bps: float | Floats,
+        active: Bools | None = None,
+        weights: Floats | None = None,
+    ) -> Floats:
+        """Return the rate of each flow in bit/s; missing for inactive flows.
+
+        The rates of all flows grow equally until a link is full: the rates of its flows are then
+        final, and the others keep growing (water-filling). No rate can be increased without
+        decreasing the rate of a flow that is not faster. With weights, all above 0, rates grow in
+        proportion to the weights.
+
+        >>> chain = Routes(numpy.array([0, 2, 3, 4]), numpy.array([0, 1, 0, 1]))
+        >>> weights = numpy.array([1.0, 5.0, 1.0])
+        >>> MaxMin(chain, 2).rates(numpy.array([6.0, 10.0]), weights=weights).tolist()
+        [1.0, 5.0, 9.0]
+        """
+        if active is None:
+            active = numpy.ones(self.routes.flows, bool)
+        if weights is None:
+            weights = numpy.ones(self.routes.flows)
+        left = numpy.full(self.links, capacity_bps, numpy.float64)
+        return _max_min_rates(
+            *self.routes, self._link_starts, self._link_flows, left, active, weights
+        )
+
+
+def max_min(routes: Routes, capacity_bps: float | Floats, links: int | None = None) -> Floats:
+    """Return the max-min fair rate of each flow on its route, in bit/s.
+
+    >>> chain = Routes(numpy.array([0, 2, 3, 4]), numpy.array([0, 1, 0, 1]))
+    >>> max_min(chain, numpy.array([6.0, 10.0])).tolist()
+    [3.0, 3.0, 7.0]
+    """
+    count = _checked_link_count(routes, capacity_bps) if links is None else links
+    return MaxMin(routes, count).rates(capacity_bps)
+
+
+def equal_share_rates_bps(routes: Routes, capacity_bps: float | Floats) -> Floats:
+    """Return each flow's rate when every link is divided equally among all the flows on it.
+
+    The unused part of a flow's share is lost: these rates are at most the max-min fair ones.
+
+    >>> chain = Routes(numpy.array([0, 2, 3, 4]), numpy.array([0, 1, 0, 1]))
+    >>> equal_share_rates_bps(chain, numpy.array([6.0, 10.0])).tolist()
+    [3.0, 3.0, 5.0]
+    """
+    flows_on = _flows_on(routes.links, _checked_link_count(routes, capacity_bps))
+    capacity = numpy.broadcast_to(numpy.asarray(capacity_bps, numpy.float64), flows_on.shape)
+    return _smallest_equal_share(*routes, flows_on, capacity)
+
+
+def bottleneck_throughput(rates_bps: Floats) -> float:
+    """Return the aggregate bottleneck throughput (ABT): flows times the slowest one's rate.
+
+    Guo 2009, section 3.6: all flows have the same volume, and the last flow to end counts. Flows
+    without a path are not counted: a failure that disconnects a flow does not slow the others.
+    """
+    found = rates_bps[~numpy.isnan(rates_bps)]
+    return float(len(found) * found.min()) if len(found) else 0.0
+
+
+def link_loads(routes: Routes, weights: Floats | None, links: int) -> Floats:
+    """Return the sum of the flows' weights on each link, or the number of flows if None."""
+    if weights is None:
+        return _flows_on(routes.links, links).astype(numpy.float64)
+    per_entry = numpy.repeat(numpy.nan_to_num(weights), numpy.diff(routes.starts))
+    loads: Floats = numpy.bincount(routes.links, per_entry, links).astype(numpy.float64)
+    return loads
+
+
+def _checked_link_count(routes: Routes, capacity_bps: float | Floats) -> int:
+    if isinstance(capacity_bps, numpy.ndarray):
+        return len(capacity_bps)
+    return int(routes.links.max(initial=-1)) + 1
+
+
+@njit(cache=True)
+def _flows_on(links: Any, count: int) -> Any:
+    flows = numpy.zeros(count, numpy.int32)
+    for link in links:
+        flows[link] += 1
+    return flows
+
+
+@njit(cache=True)
+def _flows_by_link(starts: Any, links: Any, count: int) -> Any:
+    """Return the inverse of `Routes`: the start of each link's flows, and the flows by link."""
+    link_starts = numpy.zeros(count + 1, numpy.int64)
+    for link in links:
+        link_starts[link + 1] += 1
+    for link in range(count):
+        link_starts[link + 1] += link_starts[link]
+    flows = numpy.empty(len(links), numpy.int32)
+    # Filling advances each start to the start of the next link; the shift is undone at the end.
+    for flow in range(len(starts) - 1):
+        for link in links[starts[flow] : starts[flow + 1]]:
+            flows[link_starts[link]] = flow
+            link_starts[link] += 1
+    for link in range(count, 0, -1):
+        link_starts[link] = link_starts[link - 1]
+    link_starts[0] = 0
+    return link_starts, flows
+
+
+@njit(cache=True)
+def _max_min_rates(
+    starts: Any, links: Any, link_starts: Any, link_flows: Any, left: Any, active: Any, weights: Any
+) -> Any:
+    """Return max-min fair rates by water-filling; `left` is each link's unassigned capacity.
+
+    The level at which a link is full only rises while flows on the link become final earlier. The
+    heap may therefore hold outdated levels, if each level is recomputed when it is the lowest:
+    every link becomes full once, and each of its entries is processed once.
+    """
+    rates = numpy.full(len(starts) - 1, numpy.nan)
+    growing = numpy.zeros(len(left), numpy.int32)
+    weight = numpy.zeros(
+        len(left)
+    )  # for each link: total weight of the flows whose rates still grow
+    for flow in range(len(rates)):
+        if active[flow]:
+            for link in links[starts[flow] : starts[flow + 1]]:
+                growing[link] += 1
+                weight[link] += weights[flow]
+    heap = [(left[link] / weight[link], link) for link in range(len(left)) if growing[link]]
+    heapq.heapify(heap)
+    level = 0.0
+    while heap:
+        key, full = heap[0]
+        if growing[full] == 0:
+            heapq.heappop(heap)
+            continue
+        now = left[full] / weight[full]
+        if now > key * (1 + ROUNDING):
+            heapq.heapreplace(heap, (now, full))
+            continue
+        heapq.heappop(heap)
+        level = max(
+            level, now
+        )  # the common rate level falls only by rounding errors, which are ignored
+        for flow in link_flows[link_starts[full] : link_starts[full + 1]]:
+            if active[flow] and numpy.isnan(rates[flow]):
+                rates[flow] = level * weights[flow]
+                for link in links[starts[flow] : starts[flow + 1]]:
+                    left[link] -= rates[flow]
+                    growing[link] -= 1
+                    weight[link] -= weights[flow]
+    return rates
+
+
+@njit(cache=True)
+def _smallest_equal_share(starts: Any, links: Any, flows_on: Any, capacity: Any) -> Any:
+    rates = numpy.full(len(starts) - 1, numpy.nan)
+    for flow in range(len(rates)):
+        for link in links[starts[flow] : starts[flow + 1]]:
+            share = capacity[link] / flows_on[link]
+            if (
+                not rates[flow] <= share
+            ):  # the condition is true for a rate that is NaN (not yet assigned)
+                rates[flow] = share
+    return rates

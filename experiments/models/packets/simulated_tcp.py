@@ -1,0 +1,253 @@
+"""Packet-level simulation of TCP flows: completion times, and the links that drop packets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy
+from numpy.typing import NDArray
+
+from experiments.models.fluid.directed_links import Routes, link_count
+from experiments.models.fluid.ideal import ETHERNET_BYTES, TCP_IP_BYTES
+from experiments.models.packets.packet_engine import (
+    EVENTS,
+    MOST_ACTIVE,
+    OWN_PACKETS,
+    FrameParameters,
+    SimulationState,
+    run_packet_simulation,
+)
+from experiments.models.packets.sender import FIRST_WINDOW
+from experiments.models.packets.state import FLOW, LINK, NEVER, NONE
+from experiments.models.port_bursts import super_packet_segments
+from topos.base.errors import require
+from topos.base.topology import Topology
+
+if TYPE_CHECKING:
+    Floats = NDArray[numpy.float64]
+    Ints = NDArray[Any]
+
+CUBIC, RENO = "cubic", "reno"
+CONGESTION = (CUBIC, RENO)
+# queue of a relay's processor, in packets: Linux' net.core.netdev_max_backlog
+BACKLOG_PACKETS = 1000
+# receive window, maximum bytes in flight: half of Linux' net.ipv4.tcp_rmem, 6 MB
+RECEIVER_BYTES = 3_000_000
+# initial receive window in bytes: handshakes carry no more (RFC 7323, section 2.2)
+FIRST_BYTES = 65_535
+DRAWN = 1 << 16  # count of pregenerated random numbers, which the simulation reuses in turn
+MOST_SEGMENTS = 1 << 31
+AT_REST_S = 1e-4  # seconds that programs take to send and to answer in an idle network
+
+
+@dataclass(frozen=True)
+class TcpParameters:
+    """Parameters of simulated cables, servers and TCP."""
+
+    rate_bps: float
+    queue_bytes: float  # queue length of each port, in bytes
+    mtu: int = 1500
+    header: int = 0  # bytes of routing headers between the Ethernet header and the packet
+    delay_s: float = 0.0  # propagation delay of each cable
+    # bytes that a port may send ahead of its rate before it waits (a lab's bursts)
+    owed_bytes: float = 0.0
+    relay_s: float = 0.0  # time that a server takes to forward a packet
+    congestion: str = CUBIC
+
+    def __post_init__(self) -> None:
+        known = " or ".join(CONGESTION)
+        require(
+            self.congestion in CONGESTION,
+            f"TCP is simulated as {known}, not {self.congestion!r}",
+        )
+        require(
+            self.mtu > TCP_IP_BYTES,
+            f"an MTU of {self.mtu} bytes leaves no room for data: TCP's and IP's headers take "
+            f"{TCP_IP_BYTES}",
+        )
+
+    @property
+    def segment_bytes(self) -> int:
+        """Payload bytes of a full TCP segment."""
+        return self.mtu - TCP_IP_BYTES
+
+    @property
+    def super_packet(self) -> int:
+        """Number of segments that a server hands to its port together, as in a lab."""
+        return super_packet_segments(self.rate_bps / 1e6, self.mtu)
+
+    @property
+    def is_lab(self) -> bool:
+        """Whether ports send bursts and whole super-packets; network cards send segments."""
+        return self.owed_bytes > 0
+
+
+class TcpSimulationResults(NamedTuple):
+    """Results of a packet simulation of TCP flows: arrays by flow, and by link."""
+
+    begin_s: Floats
+    end_s: Floats  # arrival of each flow's last byte; NaN for a flow without a path
+    drops: Ints  # dropped data packets and ACKs of each flow
+    repeats: Ints  # retransmitted segments of each flow
+    timeouts: Ints
+    passed: Ints  # packets forwarded by each link, then by each relay's processor
+    dropped: Ints
+    arrived_bytes: Ints  # bytes of each flow received in order, without a gap
+    delivered_bits: Floats  # bits delivered by all flows up to each requested moment
+    active: Ints  # number of flows in progress at each requested moment
+    events: int
+    most_active: int
+
+
+def simulate_tcp_flows(
+    topology: Topology,
+    routes: Routes,
+    back: Routes,
+    start_s: Floats,
+    volume_bytes: Ints,
+    tcp: TcpParameters,
+    moments_s: Floats | None = None,
+    seed: int = 1,
+    until_s: float = NEVER,
+) -> TcpSimulationResults:
+    """Simulate TCP flows, each on its path, with ACKs on its return path, up to `until_s`.
+
+    Examples
+    --------
+    A flow alone gets the cable's rate, reduced by headers, after one frame has passed the first
+    cable and after the servers' sending times:
+
+    >>> import topos
+    >>> from experiments.models.simulator.paths import routes
+    >>> tree, ends = topos.parse("tree,2,1"), (numpy.array([0]), numpy.array([1]))
+    >>> paths = routes(tree, "", *ends), routes(tree, "", *ends[::-1])
+    >>> tcp = TcpParameters(rate_bps=10 * 1514 * 8, queue_bytes=1e6)
+    >>> found = simulate_tcp_flows(tree, *paths, numpy.zeros(1), numpy.array([10 * 1448]), tcp)
+    >>> bool(1.1 < found.end_s[0] < 1.2)
+    True
+    """
+    count = len(start_s)
+    require(
+        routes.flows == back.flows == len(volume_bytes) == count,
+        f"{count} simulated TCP flows need as many paths, return paths and volumes",
+    )
+    require(
+        bool((volume_bytes > 0).all()), "each simulated TCP flow needs a volume of at least 1 byte"
+    )
+    require(
+        bool(numpy.isfinite(start_s).all()), "each simulated TCP flow needs a finite start time"
+    )
+    directions = [_with_processors(topology, one, tcp) for one in (routes, back)]
+    flows, segments = _flow_records(directions, start_s, volume_bytes, tcp)
+    links = _link_records(topology, tcp)
+    moments = numpy.empty(0) if moments_s is None else numpy.asarray(moments_s, numpy.float64)
+    items = len(links) + 2 * count
+    given = SimulationState(
+        links=links,
+        flows=flows,
+        paths=numpy.concatenate([one.links for one in directions]).astype(numpy.int32),
+        order=numpy.argsort(start_s, kind="stable"),
+        arrived=numpy.zeros(segments, bool),
+        sent_as=numpy.zeros(segments, numpy.int32),
+        heap=numpy.zeros(items, numpy.int32),
+        at=numpy.zeros(items, numpy.int32),
+        due_s=numpy.full(items, NEVER),
+        wanted_s=numpy.full(2 * count, NEVER),
+        moments_s=moments,
+        delivered=numpy.zeros(len(moments)),
+        active=numpy.zeros(len(moments), numpy.int64),
+        counts=numpy.zeros(8, numpy.int64),
+        total=numpy.zeros(1),
+        chance=numpy.random.default_rng(seed).random(DRAWN),
+        until_s=float(until_s),
+    )
+    most = max(float(RECEIVER_BYTES // tcp.segment_bytes), 2.0)
+    overhead = ETHERNET_BYTES + tcp.header + TCP_IP_BYTES
+    together = tcp.super_packet if tcp.is_lab else 1
+    own = 0 if tcp.is_lab else OWN_PACKETS * tcp.super_packet
+    cubic = tcp.congestion == CUBIC
+    run_packet_simulation(
+        given, FrameParameters(tcp.segment_bytes, overhead, most, together, own, cubic)
+    )
+    return TcpSimulationResults(
+        begin_s=flows["begin_s"].copy(),
+        end_s=flows["end_s"].copy(),
+        drops=flows["drops"].copy(),
+        repeats=flows["repeats"].copy(),
+        timeouts=flows["timeouts"].copy(),
+        passed=links["passed"].copy(),
+        dropped=links["dropped"].copy(),
+        arrived_bytes=numpy.minimum(flows["expected"] * tcp.segment_bytes, volume_bytes),
+        delivered_bits=given.delivered * 8,
+        active=given.active,
+        events=int(given.counts[EVENTS]),
+        most_active=int(given.counts[MOST_ACTIVE]),
+    )
+
+
+def _flow_records(
+    directions: list[Routes], start_s: Floats, volume_bytes: Ints, tcp: TcpParameters
+) -> tuple[Any, int]:
+    """Return the TCP simulator's state record of each flow, and the total number of segments."""
+    flows = numpy.zeros(len(start_s), FLOW)
+    segments = -(-numpy.asarray(volume_bytes, numpy.int64) // tcp.segment_bytes)
+    require(
+        bool((segments < MOST_SEGMENTS).all()),
+        f"a simulated TCP flow has at most {MOST_SEGMENTS * tcp.segment_bytes:,} bytes",
+    )
+    flows["segments"] = segments
+    flows["segment"] = numpy.cumsum(segments) - segments
+    flows["last_bytes"] = volume_bytes - (segments - 1) * tcp.segment_bytes
+    flows["begin_s"], flows["end_s"] = start_s, numpy.nan
+    forth, back = directions
+    flows["path"], flows["path_end"] = forth.starts[:-1], forth.starts[1:]
+    flows["back"] = back.starts[:-1] + len(forth.links)
+    flows["back_end"] = back.starts[1:] + len(forth.links)
+    flows["window"] = min(FIRST_WINDOW, max(FIRST_BYTES // tcp.segment_bytes, 1))
+    flows["threshold"] = flows["epoch_s"] = flows["ever_s"] = NEVER
+    flows["round_end"] = NONE
+    # The connection is open at the start: its handshake has measured the idle network.
+    ack_s = (ETHERNET_BYTES + tcp.header + TCP_IP_BYTES) * 8 / tcp.rate_bps
+    on_cable_s = (0.0 if tcp.is_lab else ack_s) + tcp.delay_s + tcp.relay_s
+    lengths = sum(numpy.diff(one.starts) for one in directions)
+    flows["round_trip_s"] = numpy.maximum(lengths * on_cable_s, AT_REST_S)
+    flows["deviation_s"] = flows["round_trip_s"] / 2
+    return flows, int(segments.sum())
+
+
+def _link_records(topology: Topology, tcp: TcpParameters) -> Any:
+    """Return the packet simulator's state records: each link's, then each server processor's."""
+    cables = link_count(topology)
+    links = numpy.zeros(cables + (topology.servers if tcp.relay_s else 0), LINK)
+    links["first"] = links["last"] = links["waits"] = NONE
+    links["byte_s"][:cables] = 8 / tcp.rate_bps
+    links["delay_s"][:cables] = tcp.delay_s
+    links["limit_s"][:cables] = tcp.queue_bytes * 8 / tcp.rate_bps
+    links["owed_s"][:cables] = tcp.owed_bytes * 8 / tcp.rate_bps
+    frame_s = (tcp.mtu + ETHERNET_BYTES + tcp.header) * 8 / tcp.rate_bps
+    links["jitter_s"][: topology.servers * topology.ports] = frame_s
+    links["packet_s"][cables:] = tcp.relay_s
+    links["limit_s"][cables:] = tcp.relay_s * BACKLOG_PACKETS
+    return links
+
+
+def _leaves_relay(topology: Topology, routes: Routes) -> Any:
+    """Return a mask of the flows' links: True where a relay, not the source, sends."""
+    leaves_server = numpy.asarray(routes.links) < topology.servers * topology.ports
+    has_any = routes.starts[:-1] < routes.starts[1:]
+    leaves_server[routes.starts[:-1][has_any]] = (
+        False  # the first link of a path leaves the source, not a relay
+    )
+    return leaves_server
+
+
+def _with_processors(topology: Topology, routes: Routes, tcp: TcpParameters) -> Routes:
+    """Return the paths with each relay's processor inserted, if forwarding takes time."""
+    if not tcp.relay_s:
+        return routes
+    relays = _leaves_relay(topology, routes)
+    before = numpy.concatenate([[0], numpy.cumsum(relays)])
+    processors = link_count(topology) + routes.links[relays] // topology.ports
+    links = numpy.insert(routes.links.astype(numpy.int64), numpy.flatnonzero(relays), processors)
+    return Routes(routes.starts + before[routes.starts], links)

@@ -1,0 +1,272 @@
+"""BSR's parallel paths around failures, for arrays of flows (hosts/bcube/selection.py).
+
+A flow's path set consists of the working paths of BuildPathSet and, for each failed one, a
+replacement that a breadth-first search finds disjoint from the others; the flow takes a random path
+of the set. A search costs many times as much as a path of BuildPathSet, so only paths on which the
+choice depends are searched. The flow draws one of k + 1 places. If the BuildPathSet path at that
+place works, the flow takes it. Otherwise replacements fill the empty places in order, up to the
+drawn place; if that stays empty, the set is complete, and the flow draws from it. So each path of
+the set is equally likely.
+
+All failures are represented by cables: a cable is dead if it, its server or its switch has failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy
+from numpy.random import Generator
+
+from experiments.models.fluid.directed_links import Routes, link_count
+from experiments.models.simulator.around import Find
+from experiments.models.simulator.compiled import native_in_place
+from experiments.models.simulator.failure_sets import Bools
+from experiments.models.simulator.hops import Fill, Hops, Ints, hops_of_flows, routes_of_hops
+from hosts.base.rules import NONE
+from hosts.bcube.rules import numbers, parallel, with_digit
+from hosts.bcube.search import Net, Wave, joined_hops, meeting_server
+from hosts.bcube.selection import most_hops
+from topos.bcube import BCube
+
+
+class BCubeState(NamedTuple):
+    """State of path searches in a BCube: the network, and the tables of the searches.
+
+    Marks in the tables are numbers of searches, so the tables need not be cleared between searches.
+    """
+
+    numbers: tuple[int, int, int]  # parameters of the BCube, as compiled routing rules take them
+    most: int  # maximum number of hops of a path
+    plain: bool
+    works: Any  # whether the cable works, by server and level
+    weights: Any  # weight of each digit in a server number, by level
+    apart: Any  # empty: failures are known by cable, not by pair of servers (see `Net`)
+    # Numbers of the flow's first search, which marks its paths' nodes, and of its last search.
+    number: Any
+    closed_servers: Any
+    closed_switches: Any
+    near: Wave
+    far: Wave
+    # The flow's path set: one row of hops per path, as long as the longest path, and the lengths.
+    set_ports: Any
+    set_peers: Any
+    lengths: Any
+
+
+def fill(bcube: BCube, works: Bools, random: Generator, *, plain: bool = False) -> Fill:
+    """Return a function that writes flows' hops: at most `most_hops` each, none without a path.
+
+    Parameters
+    ----------
+    bcube : BCube
+        Full or partial BCube.
+    works : array
+        Whether each link works, by link number (see `analysis.simulator.failures`).
+    random : Generator
+        Random source that chooses from each path set.
+    plain : bool
+        Whether searches try digits in the simplest order, from 0 on. The routers start after the
+        server's own digit, so that replacements do not crowd on digit 0.
+    """
+    return partial(_fill, _initial_state(bcube, works, plain), random)
+
+
+def path_sets(bcube: BCube, works: Bools | None) -> Callable[[Ints, Ints], Routes]:
+    """Return a function that finds the links of all paths of flows' sets, k + 1 paths per flow.
+
+    The working paths of BuildPathSet come first, followed by their replacements. A smaller set ends
+    with paths that have no links.
+    """
+    if works is None:
+        works = numpy.ones(link_count(bcube), bool)
+    state, most = _initial_state(bcube, works, plain=False), most_hops(bcube)
+
+    def find(sources: Ints, destinations: Ints) -> Routes:
+        rows = len(sources) * bcube.ports
+        ports, peers = numpy.empty((rows, most), numpy.int8), numpy.empty((rows, most), numpy.int64)
+        hops = Hops(numpy.zeros(rows, numpy.int32), ports, peers)
+        _fill_sets(state, sources, destinations, ports, peers, hops.counts)
+        return routes_of_hops(bcube, numpy.repeat(sources, bcube.ports), hops, range(bcube.ports))
+
+    return find
+
+
+def _initial_state(bcube: BCube, works: Bools, plain: bool) -> BCubeState:
+    """Return the state of path searches in a BCube, with empty tables."""
+    levels, servers = bcube.ports, bcube.servers
+    near, far = (
+        Wave(
+            numpy.zeros(servers, numpy.int64),
+            numpy.zeros((levels, servers), numpy.int64),
+            numpy.empty(servers, numpy.int32),
+            numpy.empty(servers, numpy.int8),
+            numpy.empty(servers, numpy.int32),
+        )
+        for _ in range(2)
+    )
+    return BCubeState(
+        numbers(bcube),
+        most_hops(bcube),
+        plain,
+        works[: servers * levels].reshape(servers, levels),
+        bcube.n ** numpy.arange(levels),
+        numpy.zeros((0, 0), bool),
+        numpy.zeros(2, numpy.int64),
+        numpy.zeros(servers, numpy.int64),
+        numpy.zeros((levels, servers), numpy.int64),
+        near,
+        far,
+        numpy.empty((levels, most_hops(bcube)), numpy.int8),
+        numpy.empty((levels, most_hops(bcube)), numpy.int64),
+        numpy.empty(levels, numpy.int64),
+    )
+
+
+@native_in_place
+def _fill(
+    state: BCubeState,
+    random: Any,
+    sources: Any,
+    destinations: Any,
+    ports: Any,
+    peers: Any,
+    counts: Any,
+) -> None:
+    levels = state.works.shape[1]
+    set_ports, set_peers, lengths = state.set_ports, state.set_peers, state.lengths
+    for flow in range(len(sources)):
+        source, destination = sources[flow], destinations[flow]
+        place = int(random.random() * levels)
+        row_ports, row_peers = ports[flow], peers[flow]
+        hops, well = _write_parallel_path(state, place, source, destination, row_ports, row_peers)
+        if well:
+            counts[flow] = hops
+            continue
+        state.number[0] = (
+            state.number[1] + 1
+        )  # a new search number discards the marks of earlier flows' paths
+        found, empty = 0, 0
+        for other in range(levels):
+            # Empty places before the drawn path take replacements found earlier.
+            to_ports, to_peers = set_ports[found], set_peers[found]
+            hops, well = _write_parallel_path(state, other, source, destination, to_ports, to_peers)
+            if well:
+                _exclude(state, source, to_ports[:hops], to_peers[:hops])
+                lengths[found] = hops
+                found += 1
+            elif other < place:
+                empty += 1
+        wanted = found + empty
+        while found <= wanted:
+            to_ports, to_peers = set_ports[found], set_peers[found]
+            hops = _write_replacement(state, source, destination, to_ports, to_peers)
+            if hops == 0:
+                break
+            _exclude(state, source, to_ports[:hops], to_peers[:hops])
+            lengths[found] = hops
+            found += 1
+        counts[flow] = 0
+        if found:
+            chosen = wanted if found > wanted else int(random.random() * found)
+            counts[flow] = lengths[chosen]
+            for hop in range(counts[flow]):
+                row_ports[hop], row_peers[hop] = set_ports[chosen, hop], set_peers[chosen, hop]
+
+
+@native_in_place
+def _fill_sets(
+    state: BCubeState,
+    sources: Any,
+    destinations: Any,
+    ports: Any,
+    peers: Any,
+    counts: Any,
+) -> None:
+    """Write the hops of each flow's BCube path set to its rows: one row per level."""
+    levels = state.works.shape[1]
+    for flow in range(len(sources)):
+        source, destination = sources[flow], destinations[flow]
+        state.number[1] += 1
+        state.number[0] = state.number[
+            1
+        ]  # a new search number discards the marks of earlier flows' paths
+        row, end, wanted = flow * levels, flow * levels, 0
+        for other in range(levels):
+            hops, well = _write_parallel_path(
+                state, other, source, destination, ports[end], peers[end]
+            )
+            wanted += hops > 0
+            if well:
+                _exclude(state, source, ports[end, :hops], peers[end, :hops])
+                counts[end] = hops
+                end += 1
+        while end < row + wanted:
+            to_ports, to_peers = ports[end], peers[end]
+            hops = _write_replacement(state, source, destination, to_ports, to_peers)
+            if hops == 0:
+                break
+            _exclude(state, source, to_ports[:hops], to_peers[:hops])
+            counts[end] = hops
+            end += 1
+
+
+def _write_parallel_path(
+    state: BCubeState, number: int, source: int, destination: int, ports: Any, peers: Any
+) -> tuple[int, bool]:
+    """Write path `number` of BuildPathSet, up to the first hop with a failed cable.
+
+    Return the number of hops, 0 if there is no such path, and whether the whole path works.
+    """
+    hops, here = 0, source
+    for port, peer in parallel(*state.numbers, source, destination, number):
+        ports[hops], peers[hops] = port, peer
+        hops += 1
+        if not (state.works[here, port] and state.works[peer, port]):
+            return hops, False
+        here = peer
+    return hops, hops > 0
+
+
+def _exclude(state: BCubeState, source: int, ports: Any, peers: Any) -> None:
+    """Exclude this path's switches, and servers except the ends, from the flow's later searches."""
+    here, flow = source, state.number[0]
+    for hop in range(len(ports)):
+        switch = with_digit(state.numbers[0], here, ports[hop], 0)
+        state.closed_switches[ports[hop], switch] = flow
+        here = peers[hop]
+        if hop < len(ports) - 1:
+            state.closed_servers[here] = flow
+
+
+def _write_replacement(
+    state: BCubeState, source: int, destination: int, ports: Any, peers: Any
+) -> int:
+    """Write a shortest working path around excluded nodes; return its hops, 0 without a path."""
+    state.number[1] += 1
+    closed = state.closed_servers, state.closed_switches, state.number[0]
+    net = Net(state.works, state.apart, *closed, state.weights, state.plain)
+    near, far = state.near, state.far
+    ends = source, destination
+    middle = meeting_server(*state.numbers, net, near, far, state.number[1], state.most, *ends)
+    hops = 0
+    if middle != NONE:
+        for port, peer in joined_hops(near, far, source, destination, middle):
+            ports[hops], peers[hops] = port, peer
+            hops += 1
+    return hops
+
+
+def _bsr(plain: bool, bcube: BCube, works: Bools, random: Generator) -> Find:
+    compiled = fill(bcube, works, random, plain=plain)
+
+    def find(sources: Ints, destinations: Ints) -> Routes:
+        hops = hops_of_flows(compiled, most_hops(bcube), sources, destinations)
+        return routes_of_hops(bcube, sources, hops, range(bcube.ports))
+
+    return find
+
+
+AROUND = {"bsr": partial(_bsr, False), "bsr-plain": partial(_bsr, True)}

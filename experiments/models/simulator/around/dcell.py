@@ -1,0 +1,26 @@
+"""DFR around failures, decided hop by hop (experiments/models/simulator/compiled_dfr.py)."""
+
+from __future__ import annotations
+
+from numpy.random import Generator
+
+from experiments.models.fluid.directed_links import Routes
+from experiments.models.simulator import compiled_dfr
+from experiments.models.simulator.around import Find
+from experiments.models.simulator.failure_sets import Bools
+from experiments.models.simulator.hops import Ints, hops_of_flows, routes_of_hops
+from hosts.dcell.dfr import TTL
+from topos.dcell import DCell
+
+
+def _dfr(dcell: DCell, works: Bools, _random: Generator) -> Find:
+    fill = compiled_dfr.fill(dcell, works)
+
+    def find(sources: Ints, destinations: Ints) -> Routes:
+        hops = hops_of_flows(fill, TTL, sources, destinations)
+        return routes_of_hops(dcell, sources, hops, [0, *[None] * dcell.k])
+
+    return find
+
+
+AROUND = {"dfr": _dfr}

@@ -1,0 +1,50 @@
+"""DPillarMP's paths around failures, as servers that probe them choose: the shortest working path.
+
+Among paths of equal length it is the one with the lowest number, clockwise before
+counter-clockwise. A flow of `mp-random` takes a random working path, which is the simulator's
+default.
+"""
+
+from __future__ import annotations
+
+import numpy
+from numpy.random import Generator
+
+from experiments.models.fluid.directed_links import Routes
+from experiments.models.simulator.around import Around, Find
+from experiments.models.simulator.failure_sets import Bools, surviving_routes
+from experiments.models.simulator.hops import Ints
+from experiments.models.simulator.paths import routes, routing_by_name
+from topos.dpillar import DPillar
+
+
+def _shortest_path_routing(name: str) -> Around:
+    def around(dpillar: DPillar, works: Bools, _: Generator) -> Find:
+        numbers = range(routing_by_name(dpillar, name).choices(dpillar))
+
+        def find(sources: Ints, destinations: Ints) -> Routes:
+            tried = [
+                surviving_routes(routes(dpillar, name, sources, destinations, number), works)
+                for number in numbers
+            ]
+            return _shortest_routes(tried)
+
+        return find
+
+    return around
+
+
+def _shortest_routes(tried: list[Routes]) -> Routes:
+    """Return each flow's candidate route with the fewest links, not empty if any is not."""
+    counts = numpy.array([numpy.diff(one.starts) for one in tried])
+    chosen = numpy.where(counts > 0, counts, counts.max(initial=0) + 1).argmin(axis=0)
+    flows = numpy.arange(counts.shape[1])
+    length = counts[chosen, flows]
+    starts = numpy.concatenate([[0], numpy.cumsum(length)])
+    offsets = numpy.cumsum([0, *(len(one.links) for one in tried[:-1])])
+    begins = numpy.array([one.starts[:-1] for one in tried]) + offsets[:, None]
+    places = numpy.arange(starts[-1]) + numpy.repeat(begins[chosen, flows] - starts[:-1], length)
+    return Routes(starts, numpy.concatenate([one.links for one in tried])[places])
+
+
+AROUND = {name: _shortest_path_routing(name) for name in ("mp", "mp-ccw", "mp-both")}

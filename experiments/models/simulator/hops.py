@@ -1,0 +1,199 @@
+"""Hops of many flows as arrays, and the directed links that these flows take.
+
+A hop is a port and the next server, as in `hosts.base.path`. Its links follow from the wiring: the
+server's own link and, if that leads to a switch, the switch's link to the next server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+import numpy
+from numpy.typing import NDArray
+
+from experiments.base.processes import processors
+from experiments.models.fluid.directed_links import Routes, link_at, link_count
+from experiments.models.simulator.compiled import native_in_place
+from experiments.models.simulator.failure_sets import Bools
+from hosts.base.rules import NONE
+from topos.base.topology import Topology
+
+Found = TypeVar("Found")
+Ints: TypeAlias = "NDArray[numpy.signedinteger[Any]]"
+# Function that writes the hops of flow i to row i of ports and peers, and their number to
+# counts[i]: fill(sources, destinations, ports, peers, counts). It must keep no state between calls:
+# several threads call it for different blocks of flows.
+Fill: TypeAlias = Callable[[Ints, Ints, Ints, Ints, Ints], object]
+
+# Number of flows per block: their data fits into the processor's cache.
+BLOCK = 1 << 14
+
+
+class Hops(NamedTuple):
+    """Hops of flow i: the first ``counts[i]`` entries of row i. A flow without a path has none."""
+
+    counts: Ints
+    ports: Ints
+    peers: Ints
+
+    def written(self) -> Bools:
+        """Return a mask of the array entries that hold hops (others are padding)."""
+        found: Bools = numpy.arange(self.ports.shape[1]) < self.counts[:, None]
+        return found
+
+
+def in_blocks(count: int, most: int | None = None) -> Iterator[slice]:
+    """Yield slices that divide `count` flows into blocks of at most `most` (default: BLOCK)."""
+    most = most or BLOCK
+    return (slice(first, first + most) for first in range(0, count, most))
+
+
+def block_by_block(do: Callable[[slice], Found], count: int, *, at_once: bool) -> list[Found]:
+    """Return the result of `do` for each block of `count` flows, in order.
+
+    Blocks run on all processors in parallel if `at_once` is set, which makes sense if `do` spends
+    its time in compiled code, which lets other threads run.
+    """
+    parts = list(in_blocks(count))
+    if not at_once or len(parts) < 2:
+        return list(map(do, parts))
+    # the first block runs in one thread and compiles or loads the functions that all blocks call
+    first = do(parts[0])
+    with ThreadPoolExecutor(processors()) as pool:
+        return [first, *pool.map(do, parts[1:])]
+
+
+def hops_of_flows(fill: Fill, most: int, sources: Ints, destinations: Ints) -> Hops:
+    """Return the hops that a compiled routing writes, at most `most` per flow."""
+    sources, destinations = as_int64_array(sources), as_int64_array(destinations)
+    hops = Hops(
+        numpy.empty(len(sources), numpy.int32),
+        numpy.empty((len(sources), most), numpy.int8),
+        numpy.empty((len(sources), most), numpy.int64),
+    )
+    fill(sources, destinations, hops.ports, hops.peers, hops.counts)
+    return hops
+
+
+def count_hops(fill: Fill, most: int, sources: Ints, destinations: Ints) -> Ints:
+    """Return the number of hops that a compiled routing writes for each flow."""
+    counts = numpy.empty(len(sources), numpy.int32)
+    for part in in_blocks(len(sources)):
+        counts[part] = hops_of_flows(fill, most, sources[part], destinations[part]).counts
+    return counts
+
+
+def as_int64_array(numbers: Ints) -> Ints:
+    """Return integers as a contiguous int64 array, the only type for which rules are compiled."""
+    return numpy.ascontiguousarray(numbers, numpy.int64)
+
+
+def routes_of_hops(
+    topology: Topology, sources: Ints, hops: Hops, arrivals: Sequence[int | None]
+) -> Routes:
+    """Return the directed links of flows, given their hops.
+
+    A flow that would pass a missing server of a partial network has no links.
+
+    Parameters
+    ----------
+    topology : Topology
+        The network.
+    sources : array
+        Source of each flow.
+    hops : Hops
+        Hops of each flow.
+    arrivals : sequence
+        For each port of a server, the port of the next server by which a hop through its switch
+        arrives; None for a cable between two servers.
+    """
+    starts = numpy.zeros(len(sources) + 1, numpy.int64)
+    links: Ints = numpy.empty(2 * int(hops.counts.sum()), link_type(topology))
+    net = topology.servers, topology.ports, links_onto(topology, arrivals)
+    _write_links(*net, as_int64_array(sources), *hops, starts, links)
+    return Routes(starts, links[: starts[-1]])
+
+
+class LinksToServers(NamedTuple):
+    """Links from switches to servers, by a hop's port and the server to which it leads."""
+
+    # For each port: difference between the link's number and the server's, if it is constant.
+    shifts: Ints
+    rows: Ints  # row of `table` by port; NONE for a cable between servers
+    table: Ints  # link number by row and server
+
+
+def links_onto(topology: Topology, arrivals: Sequence[int | None]) -> LinksToServers:
+    """Return the links from switches to servers; for `arrivals`, see `routes_of_hops`."""
+    return _cached_links_onto(topology, tuple(arrivals))
+
+
+@lru_cache(maxsize=4)  # cached, since it is called for every block of flows of a network
+def _cached_links_onto(topology: Topology, arrivals: tuple[int | None, ...]) -> LinksToServers:
+    shifts, rows = numpy.full((2, len(arrivals)), NONE)
+    table: list[Ints] = []
+    for port, arrival in enumerate(arrivals):
+        if arrival is None:
+            continue
+        links: Ints = numpy.empty(topology.servers, link_type(topology))
+        in_order = True
+        for part in in_blocks(topology.servers):
+            servers = numpy.arange(*part.indices(topology.servers))
+            plug = topology.server_plug(servers, arrival)
+            links[part] = link_at(topology, plug.node, plug.port)
+            in_order = in_order and bool((links[part] - servers == links[0]).all())
+        if in_order:
+            shifts[port] = links[0]
+        else:
+            rows[port] = len(table)
+            table.append(links)
+    whole = numpy.array(table) if table else numpy.empty((0, 0), link_type(topology))
+    return LinksToServers(shifts, rows, whole)
+
+
+def link_onto(onto: LinksToServers, port: int, server: int) -> int:
+    """Return the link by which a hop arrives from its switch; NONE for a cable between servers."""
+    if onto.shifts[port] != NONE:
+        return onto.shifts[port] + server
+    if onto.rows[port] != NONE:
+        return onto.table[onto.rows[port], server]
+    return NONE
+
+
+@native_in_place
+def _write_links(
+    servers: int,
+    ports: int,
+    onto: LinksToServers,
+    sources: Any,
+    counts: Any,
+    by: Any,
+    peers: Any,
+    starts: Any,
+    links: Any,
+) -> None:
+    """Write the start of each flow's links, and the links (see `routes_of_hops`)."""
+    end = 0
+    for flow in range(len(sources)):
+        here = sources[flow]
+        for hop in range(counts[flow]):
+            port, peer = by[flow, hop], peers[flow, hop]
+            if peer >= servers:
+                end = starts[flow]
+                break
+            links[end] = here * ports + port
+            end += 1
+            link = link_onto(onto, port, peer)
+            if link != NONE:
+                links[end] = link
+                end += 1
+            here = peer
+        starts[flow + 1] = end
+
+
+def link_type(topology: Topology) -> type:
+    """Return the smallest integer type that holds the network's link numbers."""
+    return numpy.int32 if link_count(topology) < 2**31 else numpy.int64

@@ -1,0 +1,1 @@
+"""Collective operations as data: transfers, their order, and a lower bound of their time."""

@@ -1,5 +1,0 @@
-"""Drawings of networks. This package imports matplotlib only when a figure is drawn."""
-
-from experiments.reporting.drawing.drawing_files import draw_topology
-
-__all__ = ["draw_topology"]

@@ -1,0 +1,73 @@
+"""Simultaneous pings from many servers, by ICMP sockets in their namespaces.
+
+The sockets belong to this process, or to the part of the lab that runs the server.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import time
+from collections.abc import Sequence
+from itertools import count
+from typing import TYPE_CHECKING
+
+from hosts.linux.calls import readable
+from hosts.wire.header_layout import WireError, checksum
+from hosts.wire.ipv4 import ECHO, ICMP, Ipv4Header
+
+if TYPE_CHECKING:
+    from experiments.lab.emulation.lab import Lab
+
+REQUEST, REPLY = 8, 0
+WAIT_S = 1.0
+BODY = b"pillarbox".ljust(56, b".")  # payload of an ICMP echo, of ping's default size
+LARGEST = 1 << 16
+_SERIALS = count(os.getpid())  # ICMP identifiers: each echo is a separate flow, as with ping
+
+
+def echoes(
+    lab: Lab, source: int, destinations: Sequence[int], wait_s: float = WAIT_S
+) -> dict[int, float | None]:
+    """Ping each destination once; return RTTs in ms by destination, None after a timeout."""
+    if not lab.whole:
+        how = {"destinations": list(destinations), "wait_s": wait_s}
+        answers = lab.ask_part(source, ask="echo", **how)
+        return dict(zip(destinations, answers, strict=True))
+    found: dict[int, float | None] = dict.fromkeys(destinations)
+    serial = next(_SERIALS) & 0xFFFF
+    waiting = {lab.topology.ipv4(server): server for server in destinations}
+    with lab.host(source).live_namespace():
+        made = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
+    with made:
+        sent_s = {}
+        for server in destinations:
+            sent_s[server] = time.monotonic()
+            try:
+                made.sendto(_echo_request(serial), (lab.topology.ip(server), 0))
+            except OSError:  # no route to the server
+                waiting.pop(lab.topology.ipv4(server), None)
+        deadline = time.monotonic() + wait_s
+        while waiting and readable([made], deadline - time.monotonic()):
+            replier = waiting.pop(_replier_address(made.recv(LARGEST), serial), None)
+            if replier is not None:
+                found[replier] = (time.monotonic() - sent_s[replier]) * 1e3
+    return found
+
+
+def _echo_request(serial: int) -> bytes:
+    body = ECHO.pack(REQUEST, 0, 0, serial, 1) + BODY
+    return body[:2] + struct.pack(">H", checksum(body)) + body[4:]
+
+
+def _replier_address(packet: bytes, serial: int) -> int:
+    """Return the IPv4 source address of an ICMP echo reply, 0 for any other packet."""
+    try:
+        header, body = Ipv4Header.parse(packet)
+    except WireError:
+        return 0
+    if header.protocol != ICMP or len(body) < ECHO.size:
+        return 0
+    kind, _, _, identifier, _ = ECHO.read(body)
+    return header.source if (kind, identifier) == (REPLY, serial) else 0

@@ -1,0 +1,191 @@
+"""Catalogue of named experiments for `pillarbox run`.
+
+By default cables carry 100 Mbit/s and packets of 9000 bytes: two processors emulate that rate
+faithfully.
+"""
+
+from __future__ import annotations
+
+from experiments.models.workloads.workload import BUSIEST, Workload
+from experiments.runs.plans.experiment import Experiment, FaultAt, FaultRate, System
+
+DCELL, BCUBE, TREE = "dcell,4,1", "bcube,4,1", "tree,4,4"
+FOUR = (DCELL, BCUBE, "dpillar,4,2", "ficonn,4,1")
+DISTRIBUTED = {"distribute": True}
+
+
+def _systems(*networks: str) -> tuple[System, ...]:
+    return tuple(map(System, networks))
+
+
+def _all_to_all(volume_bytes: int, timeout_s: float = 120.0) -> Workload:
+    """Return an all-to-all workload whose flows are all sent by one traffic generator process."""
+    return Workload(volume_bytes=volume_bytes, tool="generator", timeout_s=timeout_s)
+
+
+class Demo:
+    """Labels of the BCube and the tree network that the command `pillarbox demo` compares."""
+
+    CUBE, TREE = "BCube", "tree"
+    CUT_CUBE, CUT_TREE = "BCube, cut", "tree, cut"
+
+
+DEMO = Experiment(
+    name="demo",
+    about="BCube compared with a tree of the same 16 servers, every server to every other; then "
+    "again while a cable of one server is cut",
+    # Two processors emulate networks with this cable rate and have idle time left.
+    systems=tuple(
+        System(network, label=label, rate_mbit=60)
+        for network, label in (
+            (BCUBE, Demo.CUBE),
+            (TREE, Demo.TREE),
+            (BCUBE, Demo.CUT_CUBE),
+            (TREE, Demo.CUT_TREE),
+        )
+    ),
+    workload=_all_to_all(1_750_000, timeout_s=40.0),
+    # The fault cuts the cable h0-s0 of both networks; in the tree it is server h0's only cable.
+    faults=(FaultAt("cut h0-s0 at 1 until 2.5", systems=(Demo.CUT_CUBE, Demo.CUT_TREE)),),
+    repeats=1,
+)
+
+FCT = Experiment(
+    name="fct",
+    about="six networks under the same relative load of flows with web-search sizes: slowdown of "
+    "flow completion times relative to an idle network",
+    # With small packets and a short catch-up of the shaper, small flows are limited by the
+    # cable's rate and do not pass in one burst.
+    systems=tuple(
+        System(network, rate_mbit=20, mtu=1500, catch_up="0.5ms")
+        for network in (BCUBE, DCELL, "ficonn,4,1", "dpillar,4,2", "fattree,4", TREE)
+    ),
+    # Three trials of each system take six minutes in total; --duration 30 narrows the confidence
+    # intervals.
+    workload=Workload(
+        arrivals="poisson",
+        load=0.6,
+        load_of=BUSIEST,
+        sizes="web-search",
+        size_scale=0.25,
+        duration_s=10.0,
+        timeout_s=180.0,
+    ),
+)
+
+ALL_REDUCE = Experiment(
+    name="all-reduce",
+    about="all-reduce (sum over all servers): BML and other algorithms on BCube, rings on a tree "
+    "and a fat-tree",
+    systems=tuple(
+        System(network, routing=routing, algorithm=algorithm, label=label, rate_mbit=60)
+        for network, routing, algorithm, label in (
+            (BCUBE, "bcube", "bml", "BCube, BML"),
+            (BCUBE, "bcube", "bcube", "BCube, Gloo's BCube"),
+            (BCUBE, "bcube", "halving-doubling", "BCube, halving"),
+            (BCUBE, "bcube", "ring", "BCube, ring"),
+            (BCUBE, "bcube", "parameter-servers", "BCube, servers"),
+            (TREE, "", "ring", "tree, ring"),
+            ("fattree,4", "", "ring", "fat-tree, ring"),
+        )
+    ),
+    workload=Workload("all-reduce", volume_bytes=12_000_000, timeout_s=60.0),
+)
+
+OTHERS = (
+    Experiment(
+        name="quick",
+        about="a small BCube and a tree, all-to-all for two seconds each: quick test that "
+        "experiments work on this machine",
+        systems=_systems("bcube,2,1", "tree,2,2"),
+        workload=Workload(duration_s=2.0, timeout_s=20.0),
+        repeats=2,
+    ),
+    # An A/A test: a comparison method that finds a difference between A and B is wrong.
+    Experiment(
+        name="a-a",
+        about="one system compared with itself: a difference that is found is a false positive",
+        systems=(System("bcube,2,1", label="A"), System("bcube,2,1", label="B")),
+        workload=Workload(duration_s=1.5, tool="generator", timeout_s=20.0),
+        repeats=6,
+    ),
+    # Experiment of Guo 2009, section 7.5 and Fig. 11.
+    Experiment(
+        name="bcube-tree",
+        about="BCube compared with a tree, all-to-all: at least 2.9 times as fast",
+        systems=_systems(BCUBE, TREE),
+        workload=_all_to_all(3_000_000),
+    ),
+    # Experiment of Guo 2008, section 7.3 and Fig. 12.
+    Experiment(
+        name="dcell-tree",
+        about="DCell compared with a tree, all-to-all: at least 1.96 times as fast",
+        systems=_systems(DCELL, "tree,4,5"),
+        workload=_all_to_all(3_000_000),
+    ),
+    Experiment(
+        name="all-to-all",
+        about="seven networks, every server to every other",
+        systems=_systems(
+            *(DCELL, BCUBE, "dpillar,4,2", "dpillar,4,3", "ficonn,4,1", "ficonn,4,2", TREE)
+        ),
+        workload=_all_to_all(1_500_000, timeout_s=900.0),
+    ),
+    Experiment(
+        name="six-networks",
+        about="the four networks, a tree and a fat-tree, every server to every other",
+        systems=_systems(*FOUR, TREE, "fattree,4"),
+        workload=_all_to_all(1_500_000, timeout_s=900.0),
+    ),
+    Experiment(
+        name="permutation",
+        about="every server to one other server, chosen at random, in four networks and a tree",
+        systems=_systems(*FOUR, TREE),
+        workload=Workload("permutation", duration_s=5.0),
+    ),
+    Experiment(
+        name="burst",
+        about="one group of servers to another, in four networks and a tree",
+        systems=_systems(*FOUR, TREE),
+        workload=Workload("burst", duration_s=5.0),
+    ),
+    # The result shows how many of its ports the receiving server uses.
+    Experiment(
+        name="several-to-one",
+        about="several servers to one server, in four networks and a tree",
+        systems=_systems(*FOUR, TREE),
+        workload=Workload("several-to-one", duration_s=5.0),
+    ),
+    # Experiment of Guo 2009, section 7.5. Both connections may begin on the same path; the next
+    # probes, 10 s later, move one of them to the other path.
+    Experiment(
+        name="one-to-one",
+        about="two servers, one flow for each disjoint path, compared with a tree",
+        systems=_systems(BCUBE, TREE),
+        workload=Workload("one-to-one", duration_s=40.0),
+    ),
+    # Algorithm of Guo 2009, section 3.4.
+    Experiment(
+        name="one-to-several",
+        about="a file from one server to several, by complete graphs, compared with a pipeline "
+        "over a tree",
+        systems=_systems(BCUBE, TREE),
+        workload=Workload("one-to-several", volume_bytes=60_000_000, options=DISTRIBUTED),
+    ),
+    # Algorithm of Guo 2009, section 3.5.
+    Experiment(
+        name="one-to-all",
+        about="a file from one server to all others, by spanning trees, compared with a pipeline "
+        "over a tree",
+        systems=(System(BCUBE, routing="bcube"), System(TREE)),
+        workload=Workload("one-to-all", volume_bytes=100_000_000, options=DISTRIBUTED),
+    ),
+    Experiment(
+        name="failover",
+        about="all four networks while random cables are cut: failover time of the flows",
+        systems=_systems(*FOUR),
+        workload=Workload("permutation", duration_s=20.0),
+        faults=(FaultRate("cut", per_minute=20.0, lasting_s=2.0, from_s=3.0, until_s=15.0),),
+    ),
+)
+EXPERIMENTS = {experiment.name: experiment for experiment in (DEMO, FCT, ALL_REDUCE, *OTHERS)}

@@ -1,0 +1,49 @@
+"""Checks of a whole experiment when it is loaded: values without effect are rejected."""
+
+from __future__ import annotations
+
+from experiments.lab.emulation.setting_checks import check_settings
+from experiments.lab.traffic.tools import AUTO, TOOLS
+from experiments.models.workloads.workload import Workload
+from experiments.runs.plans.experiment import Experiment
+from hosts.base.faults import read
+from topos.base.errors import InvalidValueError, PillarboxError, meant
+from topos.base.spec import parse
+
+
+def check_experiment(experiment: Experiment) -> None:
+    """Raise InvalidValueError with the key of the first experiment value that has no effect."""
+    for number, system in enumerate(experiment.systems):
+        place = f"systems.{number}"
+        try:
+            topology = parse(system.network)
+        except PillarboxError as error:
+            raise InvalidValueError(str(error), f"{place}.network") from None
+        try:
+            check_settings(topology, system)
+        except InvalidValueError as error:
+            raise InvalidValueError(str(error), f"{place}.{error.key}") from None
+    tools = (AUTO, *TOOLS)
+    if experiment.workload.tool not in tools:
+        hint = meant(experiment.workload.tool, tools)
+        raise InvalidValueError(
+            f"unknown traffic tool {experiment.workload.tool!r}: {hint}", "workload.tool"
+        )
+    end_s = end_of(experiment.workload)
+    for number, fault in enumerate(experiment.faults):
+        at_s = getattr(fault, "from_s", None)
+        if at_s is None:
+            at_s = read(fault.fault).at_s
+        if at_s >= end_s:
+            raise InvalidValueError(
+                f"the fault {fault.fault!r} begins at {at_s:g} s, and the flows end by "
+                f"{end_s:g} s: choose an earlier fault, or longer flows",
+                f"faults.{number}",
+            )
+
+
+def end_of(workload: Workload) -> float:
+    """Return the time by which all flows of a workload have ended, in seconds after the start."""
+    if workload.arrivals is not None or workload.duration_s is None:
+        return workload.timeout_s
+    return min(workload.duration_s, workload.timeout_s)

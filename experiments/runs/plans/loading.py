@@ -1,0 +1,168 @@
+"""Loading of experiments: by name from the catalogue, or from a user's file.
+
+FILE.py defines EXPERIMENT. FILE.toml has the fields of `experiments.runs.plans.experiment` as its
+keys; docs/experiments.md shows both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from experiments.base.files import toml_in
+from experiments.models.workloads.workload import POISSON, check_load
+from experiments.runs.plans.catalogue import EXPERIMENTS
+from experiments.runs.plans.experiment import Experiment, System
+from experiments.runs.plans.experiment_checks import check_experiment
+from experiments.runs.plans.lines import line_of
+from experiments.runs.plans.overrides import overridden
+from experiments.runs.plans.values import made, plain
+from hosts.base.load import module_from
+from topos.base.errors import InvalidValueError, NotPermittedError, PillarboxError, meant, require
+
+# Value of rate_mbit that stands for the highest rate that this machine emulates faithfully.
+CALIBRATED = "calibrated"
+
+
+def names() -> list[str]:
+    """Return the names of the catalogue's experiments."""
+    return sorted(EXPERIMENTS)
+
+
+def load(
+    text: str,
+    changes: Sequence[str] = (),
+    calibrated_mbit: Callable[[System], float] | None = None,
+    loads: Sequence[float] = (),
+) -> Experiment:
+    """Return an experiment by its name in the catalogue, or from FILE.py or FILE.toml.
+
+    Parameters
+    ----------
+    text : str
+        Name of the experiment or path of its file.
+    changes : sequence of str
+        Overrides, such as ``systems.0.routing=bsr`` (see `overrides`).
+    calibrated_mbit : callable
+        Function that returns the calibrated rate of a system whose rate is ``calibrated``. All such
+        systems of an experiment get the same rate: the lowest of theirs.
+    loads : sequence of float
+        Offered loads of arriving flows. With several loads, every system is run under each.
+    """
+    try:
+        return _checked_experiment(text, changes, calibrated_mbit, loads)
+    except InvalidValueError as error:
+        raise _located(error, text, changes) from None
+
+
+def _checked_experiment(
+    text: str,
+    changes: Sequence[str],
+    calibrated_mbit: Callable[[System], float] | None,
+    loads: Sequence[float],
+) -> Experiment:
+    values = overridden(_values(text), changes)
+    systems = values.get("systems")
+    if changes and isinstance(
+        systems, list
+    ):  # --set can make compared systems equal: drop duplicates.
+        values["systems"] = [one for at, one in enumerate(systems) if one not in systems[:at]]
+    experiment = under_loads(experiment_of(values, calibrated_mbit), loads)
+    check_experiment(experiment)
+    return experiment
+
+
+def _located(error: InvalidValueError, text: str, changes: Sequence[str]) -> PillarboxError:
+    """Return the error of an experiment's wrong value, with the TOML file, line and key, if any."""
+    last = error.key.rpartition(".")[2]
+    changed = any(change.partition("=")[0].strip().rpartition(".")[2] == last for change in changes)
+    if changed or not text.endswith(".toml"):
+        return error
+    line = line_of(Path(text).read_text(encoding="utf-8"), error.key)
+    where = f"{text}, line {line}" if line else text
+    key = f" ({error.key})" if error.key else ""
+    return PillarboxError(f"{where}{key}: {error}")
+
+
+def under_loads(experiment: Experiment, loads: Sequence[float]) -> Experiment:
+    """Return an experiment with other offered loads: each system is repeated for each load."""
+    require(
+        not loads or experiment.workload.arrivals == POISSON,
+        f"{experiment.name} has no arriving flows that a load could apply to: choose fct, or set "
+        f"arrivals = {POISSON}",
+    )
+    for load in loads:
+        check_load(load)
+    if len(loads) == 1:
+        systems = tuple(replace(one, at_load=None) for one in experiment.systems)
+        workload = replace(experiment.workload, load=loads[0])
+        return replace(experiment, systems=systems, workload=workload)
+    systems = tuple(
+        replace(one, at_load=load, label=one.label and f"{one.label} at {load:g}")
+        for one in experiment.systems
+        for load in loads
+    )
+    return replace(experiment, systems=systems or experiment.systems)
+
+
+def experiment_of(
+    values: dict[str, Any], calibrated_mbit: Callable[[System], float] | None = None
+) -> Experiment:
+    """Return the experiment that plain data (dicts, lists, numbers, strings) describe."""
+    systems = values.get("systems")
+    calibrated = (
+        [one for one in systems if _is_calibrated(one)] if isinstance(systems, list) else []
+    )
+    if calibrated:
+        require(
+            calibrated_mbit is not None, "a calibrated rate needs root: use sudo", NotPermittedError
+        )
+        assert calibrated_mbit is not None
+        systems = [
+            made(System, {**one, "rate_mbit": None}, f"systems.{number}")
+            for number, one in enumerate(calibrated)
+        ]
+        rate_mbit = min(map(calibrated_mbit, systems))
+        for one in calibrated:
+            one["rate_mbit"] = rate_mbit
+    experiment: Experiment = made(Experiment, values, "")
+    return experiment
+
+
+def _is_calibrated(system: Any) -> bool:
+    return isinstance(system, dict) and system.get("rate_mbit") == CALIBRATED
+
+
+def _values(text: str) -> dict[str, Any]:
+    """Return an experiment, given by its name or file, as plain data that may be changed."""
+    if text.endswith(".toml"):
+        return _from_toml(Path(text))
+    experiment = _from_python(Path(text)) if text.endswith(".py") else _from_catalogue(text)
+    values: dict[str, Any] = plain(experiment)
+    return values
+
+
+def _from_catalogue(name: str) -> Experiment:
+    """Return the catalogue's experiment of a name, or raise PillarboxError."""
+    if name not in EXPERIMENTS:
+        hint = meant(name, names())
+        raise PillarboxError(f"unknown experiment {name!r}: {hint}; or a FILE.py or FILE.toml")
+    return EXPERIMENTS[name]
+
+
+def _from_toml(file: Path) -> dict[str, Any]:
+    values = toml_in(file)
+    values.setdefault("name", file.stem)
+    values.setdefault("about", "")
+    return values
+
+
+def _from_python(file: Path) -> Experiment:
+    """Run a user's Python file and return its EXPERIMENT."""
+    module = module_from(file, "experiment")
+    experiment = getattr(module, "EXPERIMENT", None)
+    require(isinstance(experiment, Experiment), f"{file} must define EXPERIMENT, an Experiment")
+    assert isinstance(experiment, Experiment)
+    return experiment

@@ -1,0 +1,90 @@
+"""Goodput of a run's long-lived flows, compared with simulated TCP and with the max-min ideal.
+
+`overlay` compares the completion times of flows that end. Long-lived (greedy) flows do not end, so
+the comparison is by goodput: how flows with short and with long paths share the cables.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy
+import pandas
+
+from experiments.models.packets.simulated_tcp import simulate_tcp_flows
+from experiments.runs.plans.loading import experiment_of
+from experiments.runs.reporting.overlay import RepeatedTrial, repeated
+from experiments.runs.trials.records import Run
+from topos.base.errors import require
+
+if TYPE_CHECKING:
+    Row = dict[str, Any]
+
+ALL = "all"  # value in the path length column for all flows together
+KINDS = ("live", "tcp", "ideal")  # goodput columns: measured, simulated TCP, max-min fair
+MORE = 2  # ratio of a simulated flow's volume to the largest live volume, so that none completes
+
+
+def lasts(run: Run) -> bool:
+    """Return True if a run's flows have a fixed duration instead of a fixed volume."""
+    return not math.isnan(_duration_s(run)) and bool(run.flows["volume_bytes"].isna().all())
+
+
+def lasting(run: Run) -> pandas.DataFrame:
+    """Return a table of each flow's goodput in bit/s: measured live, simulated TCP, max-min fair.
+
+    Raises PillarboxError for a run that a simulation cannot repeat.
+    """
+    until_s = _duration_s(run)
+    parts = [_compared_flows(trial, until_s) for trial in repeated(run)]
+    found = pandas.concat(parts, ignore_index=True) if parts else pandas.DataFrame()
+    require(len(found) > 0, f"{run.folder} has no completed trial: run the experiment again")
+    return found
+
+
+def _duration_s(run: Run) -> float:
+    found = experiment_of(run.manifest["plan"]).workload.duration_s
+    return math.nan if found is None else float(found)
+
+
+def _compared_flows(trial: RepeatedTrial, until_s: float) -> pandas.DataFrame:
+    flows = trial.flows
+    begin_s = flows["begin_s"].fillna(0.0).to_numpy(numpy.float64)
+    # A volume that no simulated flow completes.
+    cable_bytes = math.ceil(trial.tcp.rate_bps * until_s / 8)
+    most_bytes = min(cable_bytes, MORE * int(flows["delivered_bytes"].max()))
+    volume = numpy.full(len(flows), max(most_bytes, 1))
+    paths = trial.paths, trial.back
+    sent = simulate_tcp_flows(
+        trial.topology, *paths, begin_s, volume, trial.tcp, seed=trial.seed, until_s=until_s
+    )
+    return pandas.DataFrame(
+        {
+            "system": trial.system.name,
+            "trial": flows["trial"],
+            "valid": flows["valid"],
+            "cables": numpy.diff(trial.paths.starts),
+            "live": flows["delivered_bytes"] * 8 / until_s,
+            "tcp": sent.arrived_bytes * 8 / until_s,
+            "ideal": flows["ideal_bps"],
+        }
+    )
+
+
+def length_rows(flows: pandas.DataFrame) -> list[Row]:
+    """Return mean goodputs for each system and path length, and for all flows of a system.
+
+    Goodput is the sum over these flows, as a mean of the trials. `off` is the relative deviation of
+    simulated TCP from the live goodput.
+    """
+    return [row for _, own in flows.groupby("system", sort=False) for row in _system_rows(own)]
+
+
+def _system_rows(flows: pandas.DataFrame) -> Iterator[Row]:
+    trials = flows["trial"].nunique()
+    for cables, own in [*flows.groupby("cables"), (ALL, flows)]:
+        total = {kind: float(own[kind].sum()) / trials for kind in KINDS}
+        row = {"system": own["system"].iloc[0], "cables": cables, "flows": len(own) // trials}
+        yield row | total | {"off": total["tcp"] / total["live"] - 1 if total["live"] else None}

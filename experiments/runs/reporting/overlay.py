@@ -1,0 +1,242 @@
+"""Comparison of live flows of a run with simulations of the same flows.
+
+The flows of each trial are simulated with the same sizes, start times, paths and link rates: in the
+fluid model, and with TCP packet by packet at ports with the same queues and bursts. All completion
+times are given as slowdowns, relative to the time of the flow alone. Live and fluid slowdowns
+differ by queueing, slow start and acknowledgements. Live and simulated TCP differ by the
+simplifications of `experiments.models.packets`, and by an overloaded CPU of the live machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy
+import pandas
+
+from experiments.lab.linux.queueing import Queue
+from experiments.lab.linux.shaping import (
+    QUEUE_PACKETS,
+    catch_up_s,
+    checked_delay,
+    port_mtu,
+    queue_bytes,
+)
+from experiments.models.arrivals.fluid_events import simulate_fluid_flows
+from experiments.models.arrivals.simulated_arrivals import slowdown_rows_by_size
+from experiments.models.fluid.directed_links import Routes, link_count, routes_of
+from experiments.models.fluid.ideal import ETHERNET_BYTES, header_bytes, header_efficiency
+from experiments.models.packets.simulated_tcp import (
+    CONGESTION,
+    CUBIC,
+    TcpParameters,
+    simulate_tcp_flows,
+)
+from experiments.models.port_bursts import owed_bytes
+from experiments.models.simulator.paths import routes, routing_by_name
+from experiments.runs.plans.experiment import System
+from experiments.runs.plans.loading import experiment_of
+from experiments.runs.reporting import style
+from experiments.runs.reporting.drawing.drawing_files import FORMATS, rendered
+from experiments.runs.trials.recorded_paths import path_of
+from experiments.runs.trials.records import Run
+from topos.base.errors import require
+from topos.base.spec import parse
+from topos.base.topology import Topology
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COMPLETED = "completed"
+KINDS = ("live", "fluid", "tcp")  # slowdown columns: live, fluid model, simulated TCP
+LINES = ("-", style.IDEAL, "--")  # line styles for live, fluid model and simulated TCP
+PANEL = 1.9  # height of a figure panel, in inches
+
+
+class RepeatedTrial(NamedTuple):
+    """A live trial as input of a simulation: flows, paths both ways, and TCP settings."""
+
+    system: System
+    topology: Topology
+    seed: int
+    flows: pandas.DataFrame
+    paths: Routes
+    back: Routes
+    tcp: TcpParameters
+
+
+def repeated(run: Run) -> Iterator[RepeatedTrial]:
+    """Yield each completed live trial of a run as simulator input, with its flows' paths.
+
+    Raises PillarboxError for a run that a simulation cannot repeat.
+    """
+    experiment = experiment_of(run.manifest["plan"])
+    systems = {system.name: system for system in experiment.systems}
+    require(
+        not experiment.faults,
+        f"{experiment.name} has faults, which a simulation cannot repeat: choose a run without any",
+    )
+    for record in run.records:
+        flows = run.flows[run.flows["trial"] == record["trial"]]
+        if record["status"] == COMPLETED and len(flows):
+            system = systems[record["system"]]
+            require(
+                system.rate_mbit is not None,
+                f"the cables of {system.name} have no rate: choose a run with rate_mbit",
+            )
+            topology, routing = parse(system.network), str(record["routing"])
+            paths, back = _forward_and_reverse_paths(topology, routing, flows)
+            header = header_bytes(topology, routing)
+            tcp = _tcp_settings(system, topology, header, experiment.workload.congestion)
+            yield RepeatedTrial(system, topology, int(record["seed"]), flows, paths, back, tcp)
+
+
+def overlaid(run: Run) -> pandas.DataFrame:
+    """Return the slowdown of each flow: measured live, in the fluid model, with simulated TCP.
+
+    A flow has a row if it is measured and is completed both live and in the simulations.
+
+    Raises PillarboxError for a run that a simulation cannot repeat.
+    """
+    parts = list(map(_flow_slowdowns, repeated(run)))
+    found = pandas.concat(parts, ignore_index=True) if parts else pandas.DataFrame()
+    require(len(found) > 0, f"{run.folder} has no measured, completed flow: choose another run")
+    return found
+
+
+def _flow_slowdowns(trial: RepeatedTrial) -> pandas.DataFrame:
+    topology, flows, tcp = trial.topology, trial.flows, trial.tcp
+    require(
+        bool(flows["volume_bytes"].notna().all()),
+        f"flows of {trial.system.name} have a duration and no volume: choose a run whose flows end",
+    )
+    start_s = flows["start_s"].to_numpy(numpy.float64)
+    volume_bytes = flows["volume_bytes"].to_numpy(numpy.int64)
+    bps, bits = tcp.rate_bps * header_efficiency(tcp.header, tcp.mtu), volume_bytes * 8.0
+    done = simulate_fluid_flows(trial.paths, start_s, bits, numpy.full(link_count(topology), bps))
+    both = trial.paths, trial.back
+    sent = simulate_tcp_flows(topology, *both, start_s, volume_bytes, tcp, seed=trial.seed)
+    # Records of randomly arriving flows include each flow's completion time on idle links.
+    alone_s = bits / bps
+    if "alone_s" in flows:
+        recorded_s = flows["alone_s"].to_numpy(numpy.float64)
+        alone_s = numpy.where(numpy.isnan(recorded_s), alone_s, recorded_s)
+    found = pandas.DataFrame(
+        {
+            "system": trial.system.name,
+            "trial": flows["trial"],
+            "valid": flows["valid"],
+            "volume_bytes": volume_bytes,
+            "live": (flows["end_s"] - flows["start_s"]) / alone_s,
+            # A flow on idle links may beat the fluid model: an idle port does not delay bursts.
+            "fluid": numpy.maximum((done.end_s - start_s) / alone_s, 1.0),
+            "tcp": (sent.end_s - start_s) / alone_s,
+        }
+    )
+    counts = flows["measured"].fillna(value=True) if "measured" in flows else True
+    return found[(flows["status"] == COMPLETED) & found["fluid"].notna() & counts]
+
+
+def _server_numbers(topology: Topology, addresses: pandas.Series) -> Any:
+    return numpy.array([topology.server(address) for address in addresses], numpy.int64)
+
+
+def _forward_and_reverse_paths(
+    topology: Topology, routing: str, flows: pandas.DataFrame
+) -> tuple[Routes, Routes]:
+    """Return the links of the flows' paths, and of the paths of their acknowledgements.
+
+    If switches choose the paths, the forward paths also follow the routing rules.
+    """
+    ends = (
+        _server_numbers(topology, flows["source"]),
+        _server_numbers(topology, flows["destination"]),
+    )
+    back = routes(topology, routing, *ends[::-1])
+    if routing_by_name(topology, routing).walk is None:
+        return routes(topology, routing, *ends), back
+    known = [path_of(topology, text.split()) for text in flows["path"].fillna("")]
+    return routes_of(topology, known), back
+
+
+def _tcp_settings(
+    system: System, topology: Topology, header: int, congestion: str
+) -> TcpParameters:
+    """Return the TCP and port settings of a lab; every queue is simulated as drop-tail."""
+    assert system.rate_mbit is not None
+    delay = checked_delay(system.delay, None)
+    queue, ports_mtu = Queue(length=system.queue_length), port_mtu(system.mtu, topology.ports > 1)
+    return TcpParameters(
+        system.rate_mbit * 1e6,
+        queue_bytes(system.rate_mbit, QUEUE_PACKETS, ports_mtu + ETHERNET_BYTES, queue),
+        system.mtu,
+        header,
+        delay.delay_s if delay else 0.0,
+        owed_bytes(system.rate_mbit, ports_mtu, catch_up_s(system.catch_up)),
+        congestion=congestion if congestion in CONGESTION else CUBIC,
+    )
+
+
+def class_rows(flows: pandas.DataFrame) -> list[dict[str, Any]]:
+    """Return the mean slowdowns of each system and flow size class, live and simulated."""
+    rows = []
+    for system, own in flows.groupby("system", sort=False):
+        volume = own["volume_bytes"].to_numpy(numpy.float64)
+        kinds = [slowdown_rows_by_size(volume, own[kind].to_numpy()) for kind in KINDS]
+        for same in zip(*kinds, strict=True):
+            row = {"system": system, "sizes": same[0]["sizes"], "flows": same[0]["flows"]}
+            rows.append(row | dict(zip(KINDS, same, strict=True)))
+    return rows
+
+
+def overlay_figure(flows: pandas.DataFrame) -> Figure:
+    """Draw the distribution of live and simulated slowdowns, with a panel for each system."""
+    from matplotlib.figure import Figure
+
+    systems = list(dict.fromkeys(flows["system"]))
+    with style.looks():
+        figure = Figure(
+            figsize=(style.WIDTH, max(PANEL * len(systems) + 0.7, style.HEIGHT)),
+            layout="constrained",
+        )
+        panels = figure.subplots(len(systems), 1, squeeze=False, sharex=True, sharey=True)[:, 0]
+        for index, (axes, system) in enumerate(zip(panels, systems, strict=True)):
+            _draw_panel(axes, index, flows[flows["system"] == system], system)
+        panels[-1].set_xlabel("slowdown: time relative to the time of the flow alone")
+        style.log_axis(panels[-1], "x")
+        return figure
+
+
+def _draw_panel(axes: Axes, index: int, flows: pandas.DataFrame, system: str) -> None:
+    entries = {}
+    for name, dashes in zip(KINDS, LINES, strict=True):
+        values = numpy.sort(flows[name].to_numpy())
+        shares = numpy.arange(1, len(values) + 1) / len(values)
+        (entries[name],) = axes.plot(
+            values, shares, color=style.colour_of(index), linestyle=dashes, drawstyle="steps-post"
+        )
+    valid = bool(flows["valid"].all())
+    axes.set_title(style.shown(system) + ("" if valid else " (invalid)"))
+    axes.set_ylabel("share of flows")
+    axes.set_ylim(0, 1.02)
+    style.legend_outside(axes, entries)
+
+
+def write_figure(figure: Figure, file: Path) -> None:
+    """Write a slowdown figure to an SVG or PNG file, by the file's suffix."""
+    from experiments.base.files import write_atomically
+
+    check_file(file)
+    write_atomically(file, rendered(figure, file.suffix[1:]))
+
+
+def check_file(file: Path) -> None:
+    """Raise PillarboxError if a figure cannot be written to a file: wrong suffix, no folder."""
+    require(
+        file.suffix in FORMATS,
+        f"{file.name!r} is not a file name of a figure: use the suffix .svg or .png",
+    )
+    require(file.parent.is_dir(), f"{file.parent} is not a folder: create it first")

@@ -1,0 +1,212 @@
+"""Results of arriving flows: completion times, slowdowns by size, and loads.
+
+A flow's completion time counts from its planned start, not from its first byte: a late source must
+not make the network look fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy
+
+from experiments.lab.traffic.open_loop import lateness_s
+from experiments.models.workloads.arrivals import Window
+from experiments.models.workloads.demand import (
+    DEADLINE,
+    INCAST,
+    REQUESTS,
+    SHUFFLE,
+    flows_per_arrival,
+    request_answers,
+)
+from experiments.models.workloads.flows import COMPLETED, FlowResult
+from experiments.models.workloads.sizes import ALL, CLASSES
+from experiments.runs.plans.drawn_arrivals import capacity_of, load_of
+from experiments.runs.plans.experiment import System
+from experiments.runs.trust.readings import DurationStatistics, spread
+from topos.base.spec import parse
+
+if TYPE_CHECKING:
+    from experiments.runs.trials.order import TrialMeasurements, TrialOrder
+
+Row = dict[str, Any]
+
+SHARES = {"median": 0.5, "p95": 0.95, "p99": 0.99}  # Quantiles by name in column names.
+
+
+def window_of_trial(order: TrialOrder) -> Window:
+    """Return the measured window of a trial: the start times of the flows that count."""
+    from experiments.models.workloads.arrivals import measurement_window
+
+    return measurement_window(order.workload, max(flow.start_s for flow in order.flows))
+
+
+def flow_columns(order: TrialOrder, found: TrialMeasurements) -> list[Row]:
+    """Return the additional columns of arriving flows, one row for each flow."""
+    window, alone = window_of_trial(order), _unloaded_s(order.trial.system, found)
+    rows = []
+    for at, result in enumerate(found.results):
+        completion_s = _completion_s(result)
+        rows.append(
+            {
+                "measured": window.from_s <= result.flow.start_s <= window.until_s,
+                "completion_s": completion_s,
+                "alone_s": None if alone is None else float(alone[at]),
+                "slowdown": None
+                if alone is None or completion_s is None
+                else completion_s / alone[at],
+            }
+        )
+    return rows
+
+
+def _completion_s(result: FlowResult) -> float | None:
+    if result.status != COMPLETED or result.end_s is None:
+        return None
+    return result.end_s - result.flow.start_s
+
+
+def _unloaded_s(system: System, found: TrialMeasurements) -> Any:
+    """Return the unloaded completion time of each flow; None if rate or headers are unknown."""
+    if system.rate_mbit is None or found.routing.endswith(".py"):
+        return None
+    from experiments.lab.linux.shaping import catch_up_s, checked_delay
+    from experiments.models.fluid.ideal import header_bytes
+    from experiments.models.fluid.unloaded_time import idle_network_completion_s, path_cable_counts
+    from experiments.models.port_bursts import burst_bytes
+
+    topology = parse(system.network)
+    flows = [result.flow for result in found.results]
+    delay = checked_delay(system.delay, None)
+    return idle_network_completion_s(
+        [flow.volume_bytes or 0 for flow in flows],
+        path_cable_counts(
+            topology, found.routing, [(flow.source, flow.destination) for flow in flows]
+        ),
+        system.rate_mbit * 1e6,
+        system.mtu,
+        header_bytes(topology, found.routing),
+        delay.delay_s if delay else 0.0,
+        burst_bytes(system.rate_mbit, system.mtu, catch_up_s(system.catch_up)),
+    )
+
+
+def class_rows(flows: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """Return a row for each size class with measured flows, and one row for all sizes.
+
+    `flows` are rows of the table of flows.
+    """
+    counted = [row for row in flows if row.get("measured")]
+    rows = []
+    for name, (least, below) in CLASSES.items():
+        inside = [row for row in counted if least <= row["volume_bytes"] < below]
+        if not inside:
+            continue
+        row: Row = {
+            "sizes": name,
+            "flows": len(inside),
+            "failed_flows": sum(row["status"] != COMPLETED for row in inside),
+            "mean_bytes": float(numpy.mean([row["volume_bytes"] for row in inside])),
+        }
+        for column in ("completion_s", "slowdown"):
+            row |= _mean_and_quantiles(
+                column, [row[column] for row in inside if row[column] is not None]
+            )
+        rows.append(row)
+    return rows
+
+
+def slowdowns_of(flows: Sequence[Mapping[str, Any]]) -> Row:
+    """Return the slowdowns of a trial over all measured flows: columns of schema.TRIALS."""
+    found = next((row for row in class_rows(flows) if row["sizes"] == ALL), {})
+    names = ("slowdown_mean", "slowdown_median", "slowdown_p99")
+    return {name: found.get(name) for name in names}
+
+
+def together_of(order: TrialOrder, flows: Sequence[Mapping[str, Any]]) -> Row:
+    """Return completion times of groups of flows that arrive simultaneously, measured flows only.
+
+    A group is the answers of a request, or a shuffle; it ends with its last flow. A group with a
+    failed flow has missed its deadline, and has no completion time. The slowdown of a shuffle is
+    relative to the time that its busiest port needs if all ports of a server send or receive: no
+    routing gets below 1.
+    """
+    workload, topology = order.workload, parse(order.trial.system.network)
+    if workload.pattern not in (INCAST, SHUFFLE, REQUESTS) or workload.trace is not None:
+        return {}
+    counted = [row for row in flows if row["measured"]]
+    small = request_answers(topology, workload)
+    if small:
+        counted = [row for row in counted if row["volume_bytes"] == small.volume_bytes]
+    groups: dict[float, list[Mapping[str, Any]]] = {}
+    for row in counted:
+        groups.setdefault(row["start_s"], []).append(row)
+    took = numpy.array([max(map(_completion_or_inf_s, group)) for group in groups.values()])
+    whole, deadline_s = took[numpy.isfinite(took)], workload.options.get(DEADLINE)
+    found = {
+        "requests": len(took),
+        "request_median_s": float(numpy.median(whole)) if len(whole) else None,
+        "request_p99_s": float(numpy.quantile(whole, 0.99)) if len(whole) else None,
+        "in_time_share": None if deadline_s is None else float((took <= deadline_s).mean()),
+    }
+    if workload.pattern == SHUFFLE and len(whole) and counted[0]["alone_s"] is not None:
+        each = flows_per_arrival(topology, workload)
+        busiest = max(1.0, max(each.senders, each.receivers) / topology.ports)
+        bound = numpy.array([group[0]["alone_s"] * busiest for group in groups.values()])
+        found["shuffle_slowdown"] = float(numpy.mean((took / bound)[numpy.isfinite(took)]))
+    return found
+
+
+def _completion_or_inf_s(row: Mapping[str, Any]) -> float:
+    return numpy.inf if row["completion_s"] is None else float(row["completion_s"])
+
+
+def _mean_and_quantiles(column: str, values: Sequence[float]) -> Row:
+    """Return the mean and the percentiles of a column; empty without values."""
+    if not values:
+        return {}
+    stem, unit = (column[:-2], "_s") if column.endswith("_s") else (column, "")
+    found = {f"{stem}_mean{unit}": float(numpy.mean(values))}
+    for name, share in SHARES.items():
+        found[f"{stem}_{name}{unit}"] = float(numpy.quantile(values, share))
+    return found
+
+
+def loads(order: TrialOrder, found: TrialMeasurements) -> Row:
+    """Return a trial's loads in bit/s: requested, offered, and carried in the measured window."""
+    system, window = order.trial.system, window_of_trial(order)
+    offered = sum(
+        result.flow.volume_bytes or 0
+        for result in found.results
+        if window.from_s <= result.flow.start_s <= window.until_s
+    )
+    carried = sum(_delivered_within(result, window) for result in found.results)
+    asked = None
+    if order.workload.trace is None:
+        load = load_of(system, order.workload)
+        asked = (load or 0.0) * capacity_of(system, order.workload, order.trial.seed)
+    lasting_s = max(window.lasting_s, 1e-9)
+    return {
+        "load": load_of(system, order.workload),
+        "asked_bps": asked,
+        "offered_bps": offered * 8 / lasting_s,
+        "carried_bps": carried * 8 / lasting_s,
+        "late_p99_s": late(found).p99_s,
+    }
+
+
+def late(found: TrialMeasurements) -> DurationStatistics:
+    """Return the statistics of flow start delays (actual minus planned start)."""
+    return spread(lateness_s(found.results))
+
+
+def _delivered_within(result: FlowResult, window: Window) -> float:
+    """Return the bytes of a flow that were delivered within a time window."""
+    total = 0.0
+    for one in result.intervals:
+        shared_s = min(one.end_s, window.until_s) - max(one.begin_s, window.from_s)
+        if shared_s > 0:
+            total += one.delivered_bytes * shared_s / max(one.end_s - one.begin_s, 1e-9)
+    return total

@@ -1,0 +1,221 @@
+"""Run of an experiment: executes its trials one after another and writes a folder of records.
+
+The records of a trial are completely on disk before the next trial begins. A run that was stopped
+or killed can be resumed (``--resume``): the same plan gives the same trials in the same order.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from experiments.base.files import only_writer, output_folder
+from experiments.models.workloads.flows import Flow
+from experiments.models.workloads.workload import Workload
+from experiments.runs.plans.experiment import Experiment, System
+from experiments.runs.plans.trials import Trial, blocks
+from experiments.runs.plans.values import differences, plain
+from experiments.runs.trials import records, store
+from experiments.runs.trials.manifest import manifest, moment
+from experiments.runs.trials.order import TrialMeasurements, TrialOrder
+from experiments.runs.trials.outcome import Outcome, failed, outcome
+from experiments.runs.trials.records import MANIFEST, Run
+from experiments.runs.trials.statistics import precise
+from experiments.runs.trials.summary import main_measure, totals_text, values, verdict_text
+from experiments.runs.trials.trial_process import TrialDisplay, TrialError, measure
+from hosts.base.load import router_for
+from topos.base.errors import UnsupportedError, require
+from topos.base.spec import parse
+from topos.base.topology import Topology
+
+Measure: TypeAlias = Callable[[TrialOrder, TrialDisplay, Path], TrialMeasurements]
+
+
+def new_name(experiment: Experiment) -> Path:
+    """Return a new folder name for a run: experiment, current time and seed."""
+    now = datetime.now().astimezone()
+    return Path(f"{experiment.name}-{now:%Y%m%d-%H%M%S}-seed{experiment.seed}")
+
+
+def run(
+    experiment: Experiment,
+    folder: Path | None = None,
+    *,
+    live: TrialDisplay | None = None,
+    measure: Measure = measure,
+    plain_csv: bool = False,
+) -> Run:
+    """Run the trials of an experiment that have no records yet; return the run's records.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        Experiment to run.
+    folder : Path, optional
+        Folder of the records: a new folder, or the folder of a run of the same plan, which is then
+        resumed; the plan may have more repeats.
+    live : TrialDisplay, optional
+        Progress display (see experiments.runs.reporting.progress); none by default.
+    measure : callable, optional
+        Function that runs one trial.
+    plain_csv : bool
+        True writes short addresses of servers in CSV (see `records.write_combined`).
+    """
+    orders_of(experiment)  # Raises PillarboxError before the first trial if a trial cannot run.
+    folder = output_folder(folder or new_name(experiment))
+    store.settle(folder)
+    display = live or TrialDisplay()
+    with only_writer(folder):
+        about = _begun_manifest(experiment, folder)
+        for block in blocks(experiment):
+            done = records.load(folder)
+            if block[0].repeat >= experiment.repeats and _is_precise(experiment, done):
+                break
+            finished = {one["trial"] for one in done.records}
+            for trial in block:
+                if trial.number not in finished:
+                    _run_trial(order_of(experiment, trial), folder, about, display, measure)
+        store.write_json(folder / MANIFEST, about | {"ended": moment()})
+        done = records.load(folder)
+        records.write_combined(done, plain_csv=plain_csv)
+    return done
+
+
+def orders_of(experiment: Experiment) -> list[TrialOrder]:
+    """Return the orders of the first block's trials; raise PillarboxError if one cannot run."""
+    return [order_of(experiment, trial) for trial in next(blocks(experiment))]
+
+
+def order_of(experiment: Experiment, trial: Trial) -> TrialOrder:
+    """Return the order of a trial: its flows and its faults, drawn from its seed."""
+    from experiments.runs.plans.fault_schedule import schedule
+
+    topology, workload = parse(trial.system.network), experiment.workload
+    routing = trial.system.routing
+    if routing and not routing.endswith(".py"):
+        router_for(topology, routing)  # Raises PillarboxError for an unknown routing.
+    name = trial.system.name
+    faults_of_system = [one for one in experiment.faults if not one.systems or name in one.systems]
+    if trial.system.machines > 1:
+        check_machines(topology, trial.system, workload)
+    faults = schedule(topology, faults_of_system, workload, trial.seed)
+    flows = _flows_of(topology, workload, trial)
+    return TrialOrder(trial, workload, tuple(flows), tuple(faults), topology.servers)
+
+
+def check_machines(topology: Topology, system: System, workload: Workload) -> None:
+    """Raise PillarboxError if a system and its workload cannot run over several machines."""
+    from experiments.models.workloads.collectives.plan import is_collective
+
+    require(
+        system.machines <= topology.servers,
+        f"{topology.spec} has {topology.servers} servers, too few for {system.machines} machines",
+    )
+    require(
+        workload.tool in ("auto", "generator"),
+        f"{workload.tool} runs on one machine only: remove tool to use the generator",
+        UnsupportedError,
+    )
+    require(
+        not workload.options.get("distribute") and not is_collective(workload),
+        "file distribution and collective operations run on one machine only: leave --machines out",
+        UnsupportedError,
+    )
+
+
+def _flows_of(topology: Topology, workload: Workload, trial: Trial) -> list[Flow]:
+    """Return the flows of a trial's workload.
+
+    The flows of a file distribution are its hops, those of a collective operation its connections.
+    """
+    from experiments.models.workloads.collectives.plan import collective_of
+
+    collective = collective_of(topology, workload, trial.system.algorithm, trial.seed)
+    if collective:
+        return collective.flows()
+    seed = trial.seed
+    if workload.arrivals is not None:
+        from experiments.runs.plans.drawn_arrivals import arrivals_of
+
+        return arrivals_of(trial.system, workload, seed).flows()
+    if not workload.options.get("distribute"):
+        from experiments.models.workloads.patterns import flows_of
+
+        return flows_of(topology, workload, seed)
+    from experiments.lab.traffic.file_distribution import hop_flows, plan_for
+
+    plan = plan_for(topology, workload, seed)
+    return [flow for _, flow in hop_flows(plan, workload.volume_bytes or 0)]
+
+
+def _begun_manifest(experiment: Experiment, folder: Path) -> dict[str, Any]:
+    """Create the manifest of a new run, or update that of a resumed run; return it."""
+    (folder / "trials").mkdir(exist_ok=True)
+    store.settle(folder / "trials")
+    if not (folder / MANIFEST).exists():
+        found = [one.name for one in folder.iterdir() if one.name != "trials"]
+        require(not found, f"{folder} is not empty and not a run: choose another folder with --out")
+        about = manifest(experiment, ["pillarbox", *sys.argv[1:]])
+        store.write_json(folder / MANIFEST, about)
+        return about
+    about = records.load(folder).manifest
+    changed = [
+        f"{name} was {before} and is {after}"
+        for name, before, after in differences(about["plan"], plain(experiment))
+        if not (name == "repeats" and after > before)  # More repeats add trials at the end.
+    ]
+    require(
+        not changed,
+        f"{folder} is a run of another plan ({'; '.join(changed)}): "
+        "run the same plan, or choose another folder with --out",
+    )
+    about["plan"] = plain(experiment)
+    about.setdefault("resumed", []).append(moment())
+    store.write_json(folder / MANIFEST, about)
+    return about
+
+
+def _is_precise(experiment: Experiment, done: Run) -> bool:
+    """Return True if the confidence interval of every system has reached the precision."""
+    assert experiment.precision is not None
+    workload = experiment.workload
+    arrive = workload.arrivals is not None
+    column = main_measure(workload.volume_bytes, arrive=arrive).column
+    return all(
+        precise(list(values(done, system.name, column).values()), experiment.precision)
+        for system in experiment.systems
+    )
+
+
+def _run_trial(
+    order: TrialOrder, folder: Path, about: dict[str, Any], live: TrialDisplay, measure: Measure
+) -> None:
+    """Run one trial and write its records and the manifest."""
+    trial = order.trial
+    topology = parse(trial.system.network)
+    name = f"{trial.system.name}, repeat {trial.repeat + 1}"
+    live.begin_trial(name, order.flows, number=trial.number + 1, address=topology.address)
+    with tempfile.TemporaryDirectory() as scratch:
+        log = Path(scratch) / "log"
+        log.touch()
+        try:
+            found = measure(order, live, log)
+            ended = outcome(order, found)
+            about["systems"].setdefault(trial.system.name, found.lab)
+            if clocks := [one.clock_s for one in found.readings.machines]:
+                about.setdefault("clocks", {})[str(trial.number)] = clocks
+        except TrialError as error:
+            ended = failed(trial, str(error))
+        printed = log.read_text(errors="replace")
+    _write_records(ended, records.trial_folder(folder, trial.number), printed, topology.kind)
+    store.write_json(folder / MANIFEST, about)
+    live.end_trial(verdict_text(ended.record), totals_text(ended.record))
+
+
+def _write_records(ended: Outcome, folder: Path, printed: str, kind: str) -> None:
+    texts = {"events.jsonl": "\n".join(ended.log), "log.txt": printed.rstrip()}
+    records.write_trial(folder, ended.record, ended.tables, texts, kind)

@@ -1,0 +1,187 @@
+"""Ideal of a trial: an upper bound of the goodput over the paths in use (`fluid.path_bound`).
+
+Paths change after a fault, and whenever a routing finds a better path. They are sampled at some
+times (`TrialMeasurements.sampled`), so that a trial is a sequence of spans. Between two different
+samples the time of the change is unknown, and a flow is bound by the cables that are on both paths.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy
+
+from experiments.models.fluid.path_bound import PathBound
+from experiments.models.workloads.flows import FlowResult
+from experiments.runs.trials.order import FlowPathsAtTime, TrialMeasurements, TrialOrder
+from experiments.runs.trials.recorded_paths import paths_of
+from hosts.base.failures import NONE
+from hosts.base.path import Path
+from topos.base.topology import Topology
+
+if TYPE_CHECKING:
+    from experiments.models.fluid.path_bound import Bools, Floats
+
+STEPS = 120  # Maximum number of time steps of a trial's ideal goodput curve.
+LEAST_STEP_S = 0.1  # Shortest time step of the ideal goodput curve, in seconds.
+
+
+class Span(NamedTuple):
+    """A part of a trial with constant paths, and the goodput bound of these paths."""
+
+    begin_s: float
+    end_s: float
+    bound: PathBound
+
+
+class TrialIdeal(NamedTuple):
+    """Upper bound of a trial's total goodput, if its flows keep their shares of the total."""
+
+    goodput_bps: float  # Mean upper bound in bit/s until the last flow ended.
+    completion_s: float  # Earliest completion time; NaN for flows with a duration.
+    # Start time in seconds and ideal goodput in bit/s of each time step.
+    steps: tuple[tuple[float, float], ...]
+
+
+def trial_ideal(
+    topology: Topology,
+    order: TrialOrder,
+    found: TrialMeasurements,
+    paths: Sequence[Path | None],  # Paths of the flows at the end of the trial.
+    end_s: float,
+) -> TrialIdeal:
+    """Return the ideal of a trial whose cables all have the rate of its system."""
+    spans = _spans(topology, order, found, paths, end_s)
+    delivered = _DeliveryCurves(found.results)
+    total = IdealTotal(order.workload.volume_bytes is not None)
+    for one in spans:
+        bits = delivered.bits(one.begin_s, one.end_s)
+        total.add(one.bound, bits, one.end_s - one.begin_s)
+    steps = tuple(_steps(spans, delivered, end_s))
+    return TrialIdeal(total.ideal_bps, total.completion_s, steps)
+
+
+class IdealTotal:
+    """Measured goodput and its upper bound, summed over a trial's spans of constant paths.
+
+    With a volume, the bound is the volume over the shortest time of transmission.
+    """
+
+    def __init__(self, has_volume: bool) -> None:
+        self._has_volume = has_volume
+        self._lasted_s = self._bits = self._ideal_bits = 0.0
+        self._completion_s = 0.0
+
+    def add(self, bound: PathBound, bits: Floats, lasted_s: float) -> None:
+        """Add a span of constant paths: their bound, each flow's delivered bits, the duration."""
+        self._lasted_s += lasted_s
+        self._bits += float(bits.sum())
+        if self._has_volume:
+            self._completion_s += bound.least_s(bits)
+        else:
+            self._ideal_bits += float(bound.rates_bps(bits / lasted_s).sum()) * lasted_s
+
+    @property
+    def completion_s(self) -> float:
+        """Shortest time of transmission in seconds; NaN without a volume."""
+        return self._completion_s if self._has_volume else math.nan
+
+    @property
+    def ideal_bps(self) -> float:
+        """Upper bound of the goodput; NaN if nothing was delivered."""
+        bits, lasted_s = self._ideal_bits, self._lasted_s
+        if self._has_volume:
+            bits, lasted_s = self._bits, self._completion_s
+        return bits / lasted_s if lasted_s else math.nan
+
+    @property
+    def achieved_bps(self) -> float:
+        """Measured goodput in bit/s; NaN without spans."""
+        return self._bits / self._lasted_s if self._lasted_s else math.nan
+
+
+def _spans(
+    topology: Topology,
+    order: TrialOrder,
+    found: TrialMeasurements,
+    paths: Sequence[Path | None],
+    end_s: float,
+) -> list[Span]:
+    """Return the spans of a trial; neighbouring spans with the same paths are merged."""
+    system, pairs = order.trial.system, [(r.flow.source, r.flow.destination) for r in found.results]
+    rate_bps, mtu = (system.rate_mbit or 0.0) * 1e6, system.mtu
+
+    computed = {(found.paths, NONE): list(paths)}
+
+    def paths_at(sample: FlowPathsAtTime) -> list[Path | None]:
+        state = sample.paths, sample.failures
+        if state not in computed:
+            computed[state] = paths_of(topology, found.routing, pairs, *state)
+        return computed[state]
+
+    known = [(sample.at_s, paths_at(sample)) for sample in found.sampled if sample.at_s < end_s]
+    last = list(paths)
+    if known:
+        # The final paths need the failures of the last sample: faults are repaired at the end.
+        last = paths_at(found.sampled[-1]._replace(paths=found.paths))
+    known = [(0.0, known[0][1] if known else last), *known[1:], (end_s, last)]
+    merged: list[tuple[float, float, list[Path | None], list[Path | None]]] = []
+    for (begin_s, before), (until_s, after) in pairwise(known):
+        same = merged and merged[-1][2] == merged[-1][3] == before == after
+        if same:
+            merged[-1] = (merged[-1][0], until_s, before, after)
+        elif until_s > begin_s:
+            merged.append((begin_s, until_s, before, after))
+    return [
+        Span(begin_s, until_s, PathBound(topology, found.routing, before, rate_bps, mtu, after))
+        for begin_s, until_s, before, after in merged
+    ]
+
+
+class _DeliveryCurves:
+    """Bytes that each flow had delivered over time, interpolated within its intervals."""
+
+    def __init__(self, results: Sequence[FlowResult]) -> None:
+        self._results = results
+        self._curves = [_curve(one) for one in results]
+
+    def bits(self, from_s: float, until_s: float) -> Floats:
+        """Return the bits that each flow delivered between two times."""
+        ends = (from_s, until_s)
+        found = [numpy.interp(ends, *curve) for curve in self._curves]
+        return numpy.array([8.0 * (after - before) for before, after in found])
+
+    def active(self, from_s: float, until_s: float) -> Bools:
+        """Return a mask of the flows that were active between two times."""
+        return numpy.array(
+            [curve[0][0] < until_s and curve[0][-1] > from_s for curve in self._curves]
+        )
+
+
+def _curve(result: FlowResult) -> tuple[Floats, Floats]:
+    """Return a flow's delivery curve: times in seconds and the bytes delivered by each time."""
+    rows = sorted(result.intervals)
+    if not rows:
+        begin_s = result.begin_s or 0.0
+        end_s = max(result.end_s or begin_s, begin_s)
+        return numpy.array([begin_s, end_s]), numpy.array([0.0, float(result.delivered_bytes)])
+    moments = numpy.array([rows[0].begin_s, *(row.end_s for row in rows)])
+    return moments, numpy.cumsum([0.0, *(float(row.delivered_bytes) for row in rows)])
+
+
+def _steps(
+    spans: Sequence[Span], delivered: _DeliveryCurves, end_s: float
+) -> list[tuple[float, float]]:
+    """Return the ideal goodput of the active flows over time, as steps of time and bit/s."""
+    count = max(1, min(STEPS, int(end_s / LEAST_STEP_S)))
+    edges = sorted({*numpy.linspace(0.0, end_s, count + 1).tolist(), *(s.begin_s for s in spans)})
+    found: list[tuple[float, float]] = []
+    for begin_s, until_s in pairwise(edges):
+        span = next(one for one in reversed(spans) if one.begin_s <= begin_s)
+        bps = delivered.bits(begin_s, until_s) / (until_s - begin_s)
+        rates = span.bound.rates_bps(bps, delivered.active(begin_s, until_s))
+        found.append((round(begin_s, 4), float(f"{rates.sum():.4g}")))
+    return found

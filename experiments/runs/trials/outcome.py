@@ -1,0 +1,269 @@
+"""Conversion of a trial's measurements to records: flows with ideals, verdict and totals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from experiments.models.fluid.collective import flow_ends_s
+from experiments.models.workloads.collectives.bound import collective_time_bound_s
+from experiments.models.workloads.collectives.plan import CollectivePlan, collective_of
+from experiments.models.workloads.flows import COMPLETED, FAILED, FlowResult
+from experiments.runs.plans.trials import Trial
+from experiments.runs.trials.arrival_results import (
+    class_rows,
+    flow_columns,
+    late,
+    loads,
+    slowdowns_of,
+    together_of,
+)
+from experiments.runs.trials.ideals import TrialIdeal, trial_ideal
+from experiments.runs.trials.order import TrialMeasurements, TrialOrder
+from experiments.runs.trials.recorded_paths import paths_of
+from experiments.runs.trials.recovery import recovery
+from experiments.runs.trials.statistics import jain, spread
+from experiments.runs.trials.trial_faults import killed_by
+from experiments.runs.trust.verdict import judge
+from hosts.base.path import Path
+from topos.base.spec import parse
+from topos.base.topology import Topology
+
+if TYPE_CHECKING:
+    from experiments.models.fluid.ideal import Ideal
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A trial's records: the content of trial.json, the rows of each table, the lab's log."""
+
+    record: Row
+    tables: Mapping[str, Sequence[Row]]
+    log: tuple[str, ...] = ()
+
+
+def failed(trial: Trial, reason: str) -> Outcome:
+    """Return the records of a trial that did not finish."""
+    return Outcome(
+        {**_trial_columns(trial), "valid": False, "status": FAILED, "reason": reason}, {}
+    )
+
+
+def outcome(order: TrialOrder, found: TrialMeasurements) -> Outcome:
+    """Return the records (totals and table rows) of a trial that finished."""
+    topology = parse(order.trial.system.network)
+    pairs = [(result.flow.source, result.flow.destination) for result in found.results]
+    paths = paths_of(topology, found.routing, pairs, found.paths)
+    system = order.trial.system
+    collective = collective_of(topology, order.workload, system.algorithm, order.trial.seed)
+    arrives = order.workload.arrivals is not None
+    ideal = None if arrives else ideal_of(order, found, topology, paths, collective)
+    best = best_of(order, found, topology, paths, ideal, collective)
+    totals = totals_of(found, best, bound_of(order, found, topology, collective))
+    flows = _flow_rows(topology, found, paths, ideal)
+    if arrives:
+        totals |= loads(order, found)
+        flows = [row | more for row, more in zip(flows, flow_columns(order, found), strict=True)]
+        totals |= slowdowns_of(flows) | together_of(order, flows)
+    # The hops of a file distribution and collective transfers wait for each other.
+    waiting = bool(collective or order.workload.options.get("distribute"))
+    comparable = best is not None and not waiting
+    verdict = judge(
+        found.readings,
+        totals["ideal_bps"] if comparable else None,
+        totals["goodput_bps"] if comparable else None,
+        late(found) if arrives else None,
+    )
+    record = {
+        **_trial_columns(order.trial),
+        "valid": verdict.valid,
+        "status": COMPLETED,
+        "reason": "",
+        **totals,
+        "ideal_steps": [list(step) for step in best.steps] if best else [],
+        "verdict": verdict.as_json(),
+        "readings": found.readings.as_json(),
+        "routing": found.routing,
+        "plane": found.plane,
+        "tool": {"name": found.tool, **found.tool_versions},
+        "began": found.began,
+    }
+    tables = {
+        "flows": flows,
+        "classes": class_rows(flows),
+        "intervals": [
+            {"flow": result.flow.number, **interval._asdict()}
+            for result in found.results
+            for interval in result.intervals
+        ],
+        "links": found.readings.links,
+        "transfers": [step._asdict() for step in found.steps],
+        "events": recovery(found.events, found.results, partial(killed_by, topology)),
+    }
+    return Outcome(record, tables, found.log)
+
+
+def ideal_of(
+    order: TrialOrder,
+    found: TrialMeasurements,
+    topology: Topology,
+    paths: Sequence[Path | None],
+    collective: CollectivePlan | None = None,
+) -> Ideal | None:
+    """Return the ideal goodput and completion time of a trial's flows; None if unknown.
+
+    The ideal is unknown if cables have no rate or different rates, and for a user's routing file,
+    whose headers are not declared. The hops of a file distribution are computed as if no hop waited
+    for another; the transfers of a collective operation wait for the transfers that they need.
+    """
+    system = order.trial.system
+    if system.rate_mbit is None or found.routing.endswith(".py") or not found.uniform:
+        return None
+    from experiments.models.fluid.ideal import ideal
+
+    flows = [result.flow for result in found.results]
+    back = [(flow.destination, flow.source) for flow in flows]
+    return ideal(
+        topology,
+        found.routing,
+        flows,
+        system.rate_mbit * 1e6,
+        system.mtu,
+        paths=paths,
+        ack_paths=paths_of(topology, found.routing, back, found.back),
+        ends_s=partial(flow_ends_s, collective) if collective else None,
+    )
+
+
+def end_of(found: TrialMeasurements) -> float:
+    """Return the time at which the last flow ended, or the trial's end if a flow did not end."""
+    ends = [one.end_s for one in found.results if one.status == COMPLETED and one.end_s is not None]
+    return max(ends) if ends and len(ends) == len(found.results) else found.readings.duration_s
+
+
+def best_of(
+    order: TrialOrder,
+    found: TrialMeasurements,
+    topology: Topology,
+    paths: Sequence[Path | None],
+    ideal: Ideal | None,
+    collective: CollectivePlan | None = None,
+) -> TrialIdeal | None:
+    """Return the ideal of a trial, an upper bound of its goodput; None if it is unknown.
+
+    Transfers of a collective operation wait for others: their ideal is that of the fluid model.
+    """
+    if ideal is None or not any(result.delivered_bytes for result in found.results):
+        return None
+    if collective:
+        volume = sum(result.flow.volume_bytes or 0 for result in found.results)
+        return TrialIdeal(volume * 8 / ideal.completion_s, ideal.completion_s, ())
+    return trial_ideal(topology, order, found, paths, end_of(found))
+
+
+def bound_of(
+    order: TrialOrder,
+    found: TrialMeasurements,
+    topology: Topology,
+    collective: CollectivePlan | None = None,
+) -> float | None:
+    """Return the upper bound in bit/s of a trial's goodput under any routing; None if unknown.
+
+    It is unknown in the cases of `ideal_of`, and for a file distribution. For a collective
+    operation it is the goodput at which the transfers complete in the lower bound of the completion
+    time.
+    """
+    system = order.trial.system
+    is_distribution = order.workload.options.get("distribute")
+    if system.rate_mbit is None or not found.uniform:
+        return None
+    if found.routing.endswith(".py") or is_distribution:
+        return None
+    from experiments.models.fluid.ideal import bound_bps, header_bytes, header_efficiency
+
+    if collective:
+        efficiency = header_efficiency(header_bytes(topology, found.routing), system.mtu)
+        least = collective_time_bound_s(topology, collective, system.rate_mbit * 1e6 * efficiency)
+        return sum(collective.volumes) * 8 / least
+    flows = [result.flow for result in found.results]
+    return bound_bps(topology, found.routing, flows, system.rate_mbit * 1e6, system.mtu)
+
+
+def totals_of(
+    found: TrialMeasurements, ideal: TrialIdeal | None, bound_bps: float | None = None
+) -> Row:
+    """Return the totals of a trial: columns of schema.TRIALS.
+
+    Goodput is the bits of all receivers over the time until the last flow ended, or until the trial
+    ended if a flow did not end; its ideal likewise. If every flow failed, goodput is None.
+    """
+    results = found.results
+    completed = [result for result in results if result.status == COMPLETED]
+    delivered = sum(result.delivered_bytes for result in results)
+    end_s = end_of(found)
+    sent = [row["sent_bytes"] for row in found.readings.links if not row["from"].startswith("s")]
+    return {
+        "flows": len(results),
+        "failed_flows": len(results) - len(completed),
+        "goodput_bps": delivered * 8 / end_s if completed else None,
+        "completion_s": end_s if len(completed) == len(results) else None,
+        "fairness": _finite_or_none(jain([result.goodput_bps or math.nan for result in completed])),
+        "link_spread": _finite_or_none(spread(sent)),
+        "ideal_bps": _finite_or_none(ideal.goodput_bps) if ideal else None,
+        "bound_bps": bound_bps,
+        "ideal_s": _finite_or_none(ideal.completion_s) if ideal else None,
+    }
+
+
+def _trial_columns(trial: Trial) -> Row:
+    return {
+        "trial": trial.number,
+        "system": trial.system.name,
+        "repeat": trial.repeat,
+        "seed": trial.seed,
+    }
+
+
+def _flow_rows(
+    topology: Topology, found: TrialMeasurements, paths: Sequence[Path | None], ideal: Ideal | None
+) -> list[Row]:
+    rows = []
+    for at, (result, path) in enumerate(zip(found.results, paths, strict=True)):
+        row = _flow_row(topology, result)
+        row["path"] = " ".join(map(topology.address, path.servers)) if path else ""
+        if ideal:
+            # Connections of a collective operation are not all active simultaneously.
+            row["ideal_bps"] = None if found.steps else _finite_or_none(ideal.goodput_bps[at])
+            row["ideal_end_s"] = _finite_or_none(ideal.end_s[at])
+        rows.append(row)
+    return rows
+
+
+def _flow_row(topology: Topology, result: FlowResult) -> Row:
+    flow = result.flow
+    return {
+        "flow": flow.number,
+        "source": topology.address(flow.source),
+        "destination": topology.address(flow.destination),
+        "tool": result.tool,
+        "status": result.status,
+        "reason": result.reason,
+        "start_s": flow.start_s,
+        "begin_s": result.begin_s,
+        "end_s": result.end_s,
+        "volume_bytes": flow.volume_bytes,
+        "delivered_bytes": result.delivered_bytes,
+        "goodput_bps": result.goodput_bps,
+        "retransmits": result.retransmits,
+        "tries": result.tries,
+    }
+
+
+def _finite_or_none(value: Any) -> float | None:
+    """Return a number as JSON data: None for NaN and infinities."""
+    return float(value) if math.isfinite(value) else None

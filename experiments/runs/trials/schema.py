@@ -1,0 +1,155 @@
+"""Schema of a run's records on disk; docs/records.md is the users' guide.
+
+::
+
+    RUN/
+        manifest.json       versions, kernel, sysctls, plan, seed
+        trials/0007/        one trial; the folder appears only when it is complete
+            trial.json      system, ideal, verdict, start time
+            flows.parquet intervals.parquet links.parquet events.parquet
+            [transfers.parquet] [classes.parquet]
+        trials.parquet      one row for each trial: summary of its trial.json
+        flows.parquet ...   the same tables of all trials together, also as CSV
+        figures/ report.html
+
+All tables are in long form, with the unit in the column's name; times are seconds after the trial's
+barrier. Every table begins with the columns of TRIAL.
+"""
+
+from __future__ import annotations
+
+# Version of the records. Since version 4 tables have full names of servers, 1.10.dcell, and not
+# short addresses.
+VERSION = 4
+
+TRIAL = {
+    "trial": "int64",
+    "system": "string",
+    "repeat": "int64",
+    "valid": "boolean",  # Verdict of the trial; averages exclude invalid trials.
+}
+TRIALS = {
+    "seed": "int64",  # Seed of the trial's flows and faults.
+    "status": "string",  # Values: completed, failed.
+    "reason": "string",
+    "flows": "Int64",
+    "failed_flows": "Int64",
+    "goodput_bps": "float64",  # Total goodput until the last flow ended; missing if all failed.
+    "completion_s": "float64",  # End of the last flow; missing if a flow failed.
+    "fairness": "float64",  # Jain's index over the flows' goodput.
+    "link_spread": "float64",  # Coefficient of variation of the bytes that server ports sent.
+    "ideal_bps": "float64",
+    "bound_bps": "float64",  # Upper bound of the goodput under any routing; missing if unknown.
+    "ideal_s": "float64",  # Ideal completion time; missing for flows with a duration.
+    # Columns of arriving flows, missing for others: see experiments.runs.trials.arrival_results.
+    "load": "float64",  # Requested load as a share of the capacity; missing for a trace.
+    "asked_bps": "float64",  # Requested load in bit/s; missing for a trace.
+    "offered_bps": "float64",  # Load of the flows that began in the measured window.
+    "carried_bps": "float64",  # Goodput in the measured window.
+    "late_p99_s": "float64",  # 99th percentile of flow start delays (actual - planned).
+    "slowdown_mean": "float64",  # Mean over all measured flows; CLASSES has it by size.
+    "slowdown_median": "float64",
+    "slowdown_p99": "float64",
+    # Columns of simultaneous flows (incast, shuffle) and of requests; missing for others.
+    "requests": "Int64",
+    "request_median_s": "float64",  # Time from a request's start to the last byte of its answers.
+    "request_p99_s": "float64",
+    "in_time_share": "float64",  # Share of requests that met the deadline; missing without one.
+    "shuffle_slowdown": "float64",  # Mean completion time of shuffles / time of the busiest port.
+}
+FLOWS = {
+    "flow": "int64",
+    "source": "string",  # Full name of a server, such as 4.3.dcell.
+    "destination": "string",
+    "tool": "string",
+    "status": "string",  # Values: completed, failed.
+    "reason": "string",
+    "start_s": "float64",  # Planned start of the flow.
+    "begin_s": "float64",
+    "end_s": "float64",
+    "volume_bytes": "Int64",
+    "delivered_bytes": "int64",
+    "goodput_bps": "float64",  # Goodput of the flow; missing if it failed.
+    "ideal_bps": "float64",  # Max-min fair goodput over the routed paths, without headers.
+    "ideal_end_s": "float64",
+    "retransmits": "Int64",
+    "tries": "int64",
+    "path": "string",  # Chosen or else computed path: names of servers, separated by blanks.
+    # Columns of arriving flows, missing for others.
+    "measured": "boolean",  # True if the flow begins after the warm-up and before the cool-down.
+    "completion_s": "float64",  # Time from the planned start to the last byte.
+    "alone_s": "float64",  # Completion time of the flow alone (models/fluid/unloaded_time.py).
+    "slowdown": "float64",  # Ratio of completion_s to alone_s.
+}
+# Table of the measured arriving flows by size class.
+CLASSES = {
+    "sizes": "string",
+    "flows": "int64",
+    "failed_flows": "int64",
+    "mean_bytes": "float64",
+    "completion_mean_s": "float64",
+    "completion_median_s": "float64",
+    "completion_p95_s": "float64",
+    "completion_p99_s": "float64",
+    "slowdown_mean": "float64",
+    "slowdown_median": "float64",
+    "slowdown_p95": "float64",
+    "slowdown_p99": "float64",
+}
+INTERVALS = {
+    "flow": "int64",
+    "begin_s": "float64",
+    "end_s": "float64",
+    "delivered_bytes": "int64",
+    "retransmits": "Int64",
+    "rtt_us": "Int64",
+    "cwnd_bytes": "Int64",
+}
+LINKS = {
+    "from": "string",  # Full name of a server, or name of a switch.
+    "to": "string",
+    "port": "int64",  # Port number of the node `from`.
+    "rate_bps": "float64",
+    "sent_bytes": "int64",  # Bytes of frames from the barrier to the end of the last flow.
+    "dropped_packets": "int64",
+    "busy_share": "float64",  # Share of the time in which the link was busy at its rate.
+    "conserved": "float64",  # Sent / possible bytes while packets queue; missing if rarely.
+}
+EVENTS = {
+    "at_s": "float64",
+    "event": "string",  # Values: cut, silent cut, kill, switch, rack, healed, revive, ...
+    "what": "string",  # Names of servers and switches, joined by blanks.
+    "detected_s": "float64",  # Seconds after the event, as the next two; missing if undefined.
+    "rerouted_s": "float64",
+    "recovered_s": "float64",
+    "stopped_flows": "Int64",  # Number of flows that the event stopped; missing if unknown.
+    "reason": "string",  # Reason why the event failed; empty if it succeeded.
+}
+# Table of the transfers of a collective operation.
+TRANSFERS = {
+    "transfer": "int64",
+    "flow": "int64",  # Number of the flow whose connection the transfer uses.
+    "step": "int64",  # Step number of the algorithm.
+    "deed": "string",  # Action of the receiver: reduce or copy.
+    "volume_bytes": "int64",
+    "ready_s": "float64",  # Arrival of all data that the transfer needs.
+    "begin_s": "float64",
+    "end_s": "float64",  # Arrival of the last byte; missing if the transfer did not finish.
+}
+# Columns with names of servers and switches; several names are separated by blanks.
+ADDRESSES = {
+    "flows": ("source", "destination", "path"),
+    "links": ("from", "to"),
+    "events": ("what",),
+}
+TABLES = {
+    "flows": FLOWS,
+    "intervals": INTERVALS,
+    "links": LINKS,
+    "events": EVENTS,
+    "transfers": TRANSFERS,
+    "classes": CLASSES,
+}
+SOME_RUNS = ("transfers", "classes")  # Tables of records written only if they have rows.
+# Columns that older records of this version may lack.
+LATER = {"flows": ("measured", "completion_s", "alone_s", "slowdown")}

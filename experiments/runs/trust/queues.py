@@ -1,0 +1,146 @@
+"""Work conservation: did a port with packets in its queue send at its full rate?
+
+A shaped port is HTB over a queue. While packets wait in the queue, the port sends exactly rate x
+time; if it sends less, the machine was too busy to send in time, and every result that depends on
+that rate is wrong, however plausible. This holds for any traffic.
+
+A port counts as backlogged between two samples if packets waited at every sample between them. With
+bursts of TCP a few packets always wait: so a backlog takes more than two super-packets, at several
+samples in a row, for a minimum time (see `PortUsage`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from experiments.lab.linux.queue_counters import QueueCounters, queues
+from hosts.linux.netlink import Netlink
+
+LEAST_LOOKS = 4  # Least number of consecutive samples in a backlogged period of a port.
+LEAST_STRETCH_S = 0.075  # Shortest backlogged period that counts, in seconds.
+LEAST_BACKLOGGED_S = 0.2  # Least total backlogged time of a meaningful ratio, in seconds.
+
+
+@dataclass
+class PortUsage:
+    """Bytes that one port sent while its queue was backlogged, and the backlogged time.
+
+    Parameters
+    ----------
+    enough_bytes : int
+        Queue length at a sample from which the port counts as backlogged.
+    rate_bytes_s : float
+        Rate of the port if flows come and go: between two samples the queue may have been empty,
+        unless at the first it held as many bytes as the port can send in that time. 0 for greedy
+        flows, which leave no port empty.
+    """
+
+    enough_bytes: int
+    rate_bytes_s: float = 0.0
+    first: QueueCounters | None = None
+    last: QueueCounters | None = None
+    backlogged_s: float = 0.0
+    backlogged_bytes: int = 0
+    _since: tuple[float, int] | None = None  # Start of the backlogged period: time, bytes sent.
+    _until: tuple[float, int] = (0.0, 0)
+    _looks: int = 0
+    _waited_bytes: int = 0  # Queue length at the latest sample, in bytes.
+
+    def look(self, now: float, queue: QueueCounters) -> None:
+        """Add a sample of the port's queue counters."""
+        self.first, self.last = self.first or queue, queue
+        if self._since and self._waited_bytes < self.rate_bytes_s * (now - self._until[0]):
+            self.close()
+        self._waited_bytes = queue.waiting_bytes
+        if queue.waiting_bytes < self.enough_bytes:
+            self.close()
+            return
+        self._until = now, queue.sent_bytes
+        self._since = self._since or self._until
+        self._looks += 1
+
+    def close(self) -> None:
+        """End a port's current backlogged period, which is not counted if it is too short."""
+        if self._since and self._looks >= LEAST_LOOKS:
+            lasted_s = self._until[0] - self._since[0]
+            if lasted_s >= LEAST_STRETCH_S:
+                self.backlogged_s += lasted_s
+                self.backlogged_bytes += self._until[1] - self._since[1]
+        self._since, self._looks = None, 0
+
+
+class Counted(NamedTuple):
+    """Counters of one port over a trial: traffic, drops, backlogged time and bytes."""
+
+    sent_bytes: int
+    sent_packets: int
+    drops: int
+    backlogged_s: float
+    backlogged_bytes: int
+
+    def conserved(self, rate_bps: float) -> float | None:
+        """Return the share of its rate that a backlogged port sent; None if rarely backlogged."""
+        if self.backlogged_s < LEAST_BACKLOGGED_S:
+            return None
+        return self.backlogged_bytes * 8 / (rate_bps * self.backlogged_s)
+
+
+class QueueSampler:
+    """Sampler of the queues of ports in several namespaces.
+
+    Parameters
+    ----------
+    places : iterable of (Netlink, list of int)
+        Netlink socket of each namespace, and indexes of the interfaces to sample in it.
+    enough_bytes, rate_bytes_s
+        See `PortUsage`.
+    """
+
+    def __init__(
+        self,
+        places: Iterable[tuple[Netlink, list[int]]],
+        enough_bytes: int,
+        rate_bytes_s: float = 0.0,
+    ) -> None:
+        self._places = [
+            (kernel, {index: PortUsage(enough_bytes, rate_bytes_s) for index in indexes})
+            for kernel, indexes in places
+        ]
+        self.looks = 0
+
+    def look(self) -> None:
+        """Sample the queues of all ports once."""
+        for kernel, usages in self._places:
+            before = time.monotonic()
+            found = queues(kernel)
+            now = (before + time.monotonic()) / 2
+            for index, usage in usages.items():
+                if index in found:
+                    usage.look(now, found[index])
+        self.looks += 1
+
+    def counted(self) -> list[Counted | None]:
+        """Return the counters of all ports, in the order of `places`; None if not shaped."""
+        counted: list[Counted | None] = []
+        for _, usages in self._places:
+            for usage in usages.values():
+                usage.close()
+                counted.append(_port_counters(usage))
+        return counted
+
+
+def _port_counters(usage: PortUsage) -> Counted | None:
+    first, last = usage.first, usage.last
+    if first is None or last is None:
+        return None
+    return Counted(
+        last.sent_bytes - first.sent_bytes,
+        (last.sent_packets - first.sent_packets)
+        & 0xFFFFFFFF,  # The kernel's packet counters wrap at 32 bits.
+        (last.drops - first.drops) & 0xFFFFFFFF,
+        usage.backlogged_s,
+        usage.backlogged_bytes,
+    )

@@ -1,1 +1,0 @@
-"""Traffic over a lab: flows, the programs that send them, and the flows' results."""

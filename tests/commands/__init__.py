@@ -1,0 +1,1 @@
+"""Subcommands of ``pillarbox`` that only a checkout has."""

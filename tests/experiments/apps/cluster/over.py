@@ -1,0 +1,78 @@
+"""Labs over machines for tests, and trials in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import topos
+from experiments.apps.cluster.local_machines import CARD
+from experiments.models.workloads.workload import Workload
+from experiments.runs.plans.experiment import Experiment, FaultAt, System
+from experiments.runs.plans.trials import Trial
+from experiments.runs.trials.experiment_run import order_of
+from experiments.runs.trials.order import TrialMeasurements
+from experiments.runs.trials.trial_worker import measured_in
+from hosts.live.settings import LabSettings
+from tests.experiments.labs import WAIT_S
+
+if TYPE_CHECKING:
+    from experiments.apps.cluster.distributed_lab import LabOverMachines
+
+SOON_S = 0.3
+
+
+@contextmanager
+def lab_over(spec: str, machines: int, folder: Path, **how: Any) -> Iterator[LabOverMachines]:
+    from experiments.apps.cluster.distributed_lab import LabOverMachines
+    from experiments.lab.emulation import packet_tracing
+
+    packet_tracing.TRACE_S = SOON_S  # in this sandbox alone: what is lost is sent again
+    with LabOverMachines(topos.parse(spec), LabSettings(**how), folder, machines) as lab:
+        lab.wait_converged()
+        yield lab
+
+
+def trial_in(
+    lab: LabOverMachines, *faults: str, tell: Callable[[Any], object] = str, **workload: Any
+) -> TrialMeasurements:
+    """Send every server's flow to one other, with these faults; return what was seen."""
+    system = System(lab.topology.spec, machines=lab.machines, **lab.settings.plain())
+    what = Workload(pattern="permutation", timeout_s=WAIT_S, **workload)
+    experiment = Experiment("test", "", (system,), what, tuple(map(FaultAt, faults)))
+    return measured_in(lab, order_of(experiment, Trial(0, system, 0, 1)), tell)
+
+
+def apart(lab: LabOverMachines, cable: tuple[int, int]) -> bool:
+    return lab.machine_of(cable[0]) != lab.machine_of(cable[1])
+
+
+def running(what: str) -> list[int]:
+    """Return the processes in this sandbox whose command has a word; zombies are dead."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                command = (entry / "cmdline").read_text()  # of a zombie, nothing
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if what in command:
+                found.append(int(entry.name))
+    return found
+
+
+@contextmanager
+def saturate(lab: LabOverMachines, machine: int, rate_mbit: float) -> Iterator[None]:
+    """Let a machine's card send no faster than that."""
+    from experiments.lab.linux import shaping
+
+    assert lab.computer
+    kernel = lab.computer.namespaces[machine].netlink
+    [card] = (link for link in kernel.links() if link.name == CARD)
+    kernel.send(shaping.limited(card.ifindex, rate_mbit, None))
+    try:
+        yield
+    finally:
+        kernel.send(shaping.unlimited(card.ifindex))

@@ -1,0 +1,150 @@
+"""BML and the collective operations of ours: what is made of records, and of paths alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import topos
+from experiments.apps.papers.bml import gradients
+from experiments.apps.papers.ours import collectives
+from experiments.models.fluid.collective import phases_duration_s, transfer_end_times_s
+from experiments.models.fluid.directed_links import link_count, routes_of
+from experiments.models.fluid.ideal import header_bytes, header_efficiency, static_paths
+from experiments.models.fluid.rates import MaxMin
+from experiments.models.workloads.collectives.bound import all_reduce_share
+from experiments.models.workloads.collectives.phases import Phase, of_digits, of_ring
+from experiments.models.workloads.collectives.plan import plan_for
+from experiments.models.workloads.collectives.schedules import bml_threads, halving_schedule
+from experiments.models.workloads.workload import Workload
+from experiments.runs.plans.values import plain
+from experiments.runs.reporting.reproduced.result import AGREES, DIFFERS, Reproduction, Settings
+from tests.experiments.apps.papers.test_reproductions import MadeUp, of, row, twice
+from topos.base.errors import PillarboxError
+
+SIZE = 9_000_000
+
+
+def nine(bml: float, others: float = 16 / 9) -> Reproduction:
+    """Return what comes of BML's time, and that of all others, in that of all data over a cable."""
+    trials = []
+    for system in gradients.SYSTEMS:
+        network = topos.parse(system.network)
+        efficiency = header_efficiency(header_bytes(network, system.routing), system.mtu)
+        unit_s = SIZE * 8 / (100e6 * efficiency)
+        units = bml if system.name == gradients.BML else others
+        trials.append(row(system.name, completion_s=units * unit_s, ideal_s=8 / 9 * unit_s))
+    names = [system.name for system in gradients.SYSTEMS]
+    systems = [plain(replace(system, rate_mbit=100.0)) for system in gradients.SYSTEMS]
+    plan = {"systems": systems, "seed": 1, "workload": {"volume_bytes": SIZE}}
+
+    class Planned(MadeUp):
+        def __init__(self, *words: Any) -> None:
+            super().__init__(*words)
+            self.manifest = {"plan": plan}
+
+        def valid(self) -> MadeUp:
+            return self
+
+    done: Any = Planned(names, {"trials": twice(trials)})
+    return gradients.bml.of(gradients.made(done))
+
+
+def test_bml_takes_half_the_time_of_parameter_servers() -> None:
+    found = nine(8 / 9)
+    assert found.verdict == AGREES
+    assert of(found, "all-reduce", gradients.BML).ours == pytest.approx(8 / 9, rel=0.02)
+    ratio = of(found, f"{gradients.BML} / {gradients.SERVERS}", "time")
+    assert ratio.paper == 0.5
+    assert ratio.ours == pytest.approx(0.5, rel=0.02)
+    saved = of(found, ratio.series, "less time, % (of jobs, at most)")
+    assert saved.paper == 56.4
+    assert saved.ours == pytest.approx(50, rel=0.02)
+    for k, spec in gradients.LARGER.items():
+        assert of(found, f"BML, {spec}, by paths alone", "time, of a fat-tree's").ours == (
+            pytest.approx(1 / k)
+        )
+
+
+def test_bml_that_is_no_faster_differs_and_says_why() -> None:
+    found = nine(16 / 9)
+    assert found.verdict == DIFFERS
+    assert any("the slowest" in reason for reason in found.reasons)
+
+
+def test_bml_sends_no_more_than_there_is_room_for() -> None:
+    little, much = (gradients.volume_bytes(mbit, gradients.SECONDS) for mbit in (100.0, 1e5))
+    assert gradients.volume_bytes(200.0, gradients.SECONDS) == pytest.approx(2 * little, rel=1e-6)
+    options = {"ranks": gradients.RANKS}
+    network = topos.parse("tree,9,1")
+    assert plan_for(network, Workload("all-reduce", much, options=options), "ring", seed=1)
+    more = Workload("all-reduce", much + 1, options=options)
+    with pytest.raises(PillarboxError, match="of memory"):
+        plan_for(network, more, "ring", seed=1)
+
+
+def graph_s(network: str, algorithm: str, routing: str = "") -> float:
+    """Return the time of an all-reduce by its graph, in that of all data over a cable."""
+    topology = topos.parse(network)
+    elements = 6 * topology.servers**2  # so that all chunks are alike
+    plan = plan_for(topology, Workload("all-reduce", 4 * elements), algorithm, 1)
+    pairs = [(flow.source, flow.destination) for flow in plan.flows()]
+    routes = routes_of(topology, static_paths(topology, routing, pairs))
+    shared = MaxMin(routes, link_count(topology))
+    found = transfer_end_times_s(plan, lambda active: shared.rates(1.0, active))
+    return float(found.max()) / (32 * elements)
+
+
+@pytest.mark.parametrize(
+    ("network", "algorithm", "routing", "phases"),
+    [
+        ("tree,3,3", "ring", "", of_ring(9)),
+        ("bcube,3,1", "ring", "bcube", of_ring(9)),
+        ("bcube,3,1", "bml", "bcube", of_digits(bml_threads([3, 3]))),
+        ("bcube,2,2", "bml", "bcube", of_digits(bml_threads([2, 2, 2]))),
+        ("tree,4,4", "halving-doubling", "", of_digits([halving_schedule(16)])),
+    ],
+)
+def test_phases_take_as_long_as_the_graph(
+    network: str, algorithm: str, routing: str, phases: list[Phase]
+) -> None:
+    topology = topos.parse(network)
+    together = phases_duration_s(topology, phases, range(topology.servers), routing)
+    graph = graph_s(network, algorithm, routing)
+    least = all_reduce_share(topology, range(topology.servers))
+    # Whoever need not wait for all is sooner or as soon.
+    assert least - 1e-9 <= graph <= together + 1e-9
+    if algorithm == "bml" or network == "tree,3,3":
+        assert graph == pytest.approx(together) == pytest.approx(least)
+
+
+def test_six_of_a_price(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = {"BCube": "bcube,4,1", "tree": "tree,4,4", "DCell": "dcell,4,1"}
+    monkeypatch.setattr(collectives, "PRICED", small)
+    made = collectives.collectives.reproduce(Settings(tmp_path, repeats=2))
+    assert made.verdict == AGREES
+    assert of(made, collectives.BML, "BCube").ours == pytest.approx(1)
+    assert of(made, collectives.RING, "tree").ours == pytest.approx(1)
+    ring, drawn = of(made, collectives.RING, "DCell"), of(made, collectives.RANDOM, "DCell")
+    assert 1 < (ring.ours or 0) < (drawn.ours or 0)
+    assert (ring.draws, drawn.draws) == (0, 2)
+
+
+def live(over: float) -> Reproduction:
+    trials = [
+        row(system.name, bound_bps=1e9, goodput_bps=1e9 / over, ideal_bps=1e9)
+        for system in collectives.SYSTEMS
+    ]
+    done: Any = MadeUp([one.name for one in collectives.SYSTEMS], {"trials": twice(trials)})
+    return collectives.collectives_live.of(collectives.live_made(done))
+
+
+def test_what_runs_is_near_its_bound_or_differs() -> None:
+    found = live(1.04)
+    assert found.verdict == AGREES
+    assert of(found, "all-reduce", "tree, ring").ours == pytest.approx(1.04)
+    assert of(found, "all-reduce", "tree, ring").ideal == 1.0
+    assert live(1.3).verdict == DIFFERS

@@ -1,0 +1,188 @@
+"""Figures that are made once, and go on where they were stopped."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from experiments.apps import papers as reproductions
+from experiments.apps.papers.shared import degradation, figure_cache, live_experiments
+from experiments.apps.papers.shared.figure import Claim, Figure, Made
+from experiments.base.files import only_writer
+from experiments.cli.main import cli
+from experiments.models.simulator import sweeps
+from experiments.models.simulator.sweeps import LIVE
+from experiments.models.workloads.workload import Workload
+from experiments.runs.plans.experiment import Experiment, System
+from experiments.runs.plans.values import plain
+from experiments.runs.reporting.reproduced.page import kept
+from experiments.runs.reporting.reproduced.result import AGREES, Point, Settings
+from experiments.runs.trials.records import MANIFEST
+from experiments.runs.trials.store import write_json
+from topos.base.errors import PillarboxError
+
+
+class Counted:
+    """Figures that count how often each was made; one may be stopped, or fail."""
+
+    def __init__(self) -> None:
+        self.times: dict[str, int] = {}
+        self.error: dict[str, BaseException] = {}
+
+    def figure(self, name: str) -> Figure:
+        def make(_: Settings) -> Made:
+            self.times[name] = self.times.get(name, 0) + 1
+            if name in self.error:
+                raise self.error.pop(name)
+            row = Point("a <b>", "x|y", 2.0, 2.0, draws=3)
+            return Made([row], [Claim(row, 0.1)], notes=("a note",))
+
+        make.__module__ = figure_cache.__name__  # whose code is there to be hashed
+        return Figure(name, "about", f"Title of {name}", "x", "y", make)
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
+    found = Counted()
+    monkeypatch.setattr(reproductions, "names", lambda: ["first", "second", "third"])
+    monkeypatch.setattr(reproductions, "figure", found.figure)
+    return found
+
+
+def reproduce(out: Path, *options: str) -> Result:
+    return CliRunner().invoke(cli, ["reproduce", "--all", "--out", str(out), *options])
+
+
+def test_what_is_there_is_not_made_again(tmp_path: Path, counted: Counted) -> None:
+    assert reproduce(tmp_path).exit_code == 0
+    assert reproduce(tmp_path).exit_code == 0
+    assert counted.times == {"first": 1, "second": 1, "third": 1}
+    reproduce(tmp_path, "--again")
+    assert set(counted.times.values()) == {2}
+    reproduce(tmp_path, "--seed", "2")
+    assert set(counted.times.values()) == {3}
+
+
+def test_two_do_not_write_to_one_folder(tmp_path: Path, counted: Counted) -> None:
+    with only_writer(tmp_path):
+        found = reproduce(tmp_path)
+    assert isinstance(found.exception, PillarboxError)
+    assert f"{tmp_path} is being written by another process: wait" in str(found.exception)
+    assert not counted.times
+    assert reproduce(tmp_path).exit_code == 0
+
+
+def test_other_code_makes_it_again(
+    tmp_path: Path, counted: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reproduce(tmp_path)
+    monkeypatch.setattr(figure_cache, "code_hash", lambda *_, **__: "another")
+    reproduce(tmp_path)
+    assert set(counted.times.values()) == {2}
+
+
+def test_code_that_only_live_networks_run_makes_live_figures_alone_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(figure_cache, "code_hash", lambda *_, without=(): str(without))
+    settings = Settings(Path())
+    of = {
+        live: [
+            figure_cache.inputs_of(replace(found, live=live), settings)
+            for found in map(reproductions.figure, ("dcell-fig7", "dcell-fig11"))
+        ]
+        for live in (False, True)
+    }
+    assert set(of[True]).isdisjoint(of[False])
+    # And it is so: no module of networks, routing or simulator imports it.
+    outside = [Path(str(importlib.import_module(name).__file__)).parent for name in LIVE]
+    for name in sweeps.CODE:
+        for file in Path(str(importlib.import_module(name).__file__)).parent.rglob("*.py"):
+            if not {*file.parents} & {*outside}:
+                imported = re.findall(r"^\s*(?:from|import) (\S+)", file.read_text(), re.MULTILINE)
+                assert not [one for one in imported if one.startswith(LIVE)], file
+
+
+def test_the_rate_of_cables_makes_live_figures_alone_again() -> None:
+    for name in ("dcell-fig7", "dcell-fig11"):
+        figure = reproductions.figure(name)
+        slow, fast = (
+            figure_cache.inputs_of(figure, Settings(Path(), rate_mbit=rate))
+            for rate in (10.0, 20.0)
+        )
+        assert (slow != fast) == figure.live
+
+
+def test_what_was_stopped_goes_on(tmp_path: Path, counted: Counted) -> None:
+    counted.error["second"] = KeyboardInterrupt()
+    assert reproduce(tmp_path).exit_code != 0
+    assert counted.times == {"first": 1, "second": 1}
+    page = (tmp_path / "results.md").read_text()
+    assert "## first" in page
+    assert "Not made yet: second, third." in page
+    assert reproduce(tmp_path).exit_code == 0
+    assert counted.times == {"first": 1, "second": 2, "third": 1}
+
+
+def test_one_that_fails_does_not_stop_the_others(tmp_path: Path, counted: Counted) -> None:
+    counted.error["second"] = PillarboxError("there is no lab")
+    done = reproduce(tmp_path)
+    assert done.exit_code == 1
+    assert "second could not be made: there is no lab" in done.output
+    assert counted.times == {"first": 1, "second": 1, "third": 1}
+    assert reproduce(tmp_path).exit_code == 0
+    assert counted.times == {"first": 1, "second": 2, "third": 1}
+
+
+def test_the_page_says_what_when_and_where(tmp_path: Path, counted: Counted) -> None:
+    reproduce(tmp_path, "--quick")
+    found = kept(tmp_path, "first")
+    assert found is not None
+    assert found.verdict == AGREES
+    assert found.made["quick"] and found.made["seed"] == 1
+    page = (tmp_path / "results.md").read_text()
+    assert "Of 3 figures and tables, agrees: 3." in page
+    assert f"{found.made['machine']['processors']} processors" in page
+    (line,) = (line for line in page.splitlines() if line.startswith("| [first]"))
+    assert "agrees | --quick, 0.0 s, " in line
+    assert "| a \\<b\\> | x\\|y | 2 | 2 |" in page
+    assert "a note" in page
+    assert "--quick, 0.0 s" in (tmp_path / "report.html").read_text()
+
+
+def test_figures_share_their_tasks(
+    tmp_path: Path, counted: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def figure(name: str) -> Figure:
+        def make(settings: Settings) -> Made:
+            small = {"B": ("bcube,2,1", "bsr")}
+            runs = degradation.runs_of(settings, small, (0.0,), 2)
+            return Made([one.throughput() for one in runs])
+
+        make.__module__ = figure_cache.__name__
+        return replace(counted.figure(name), make=make)
+
+    monkeypatch.setattr(reproductions, "figure", figure)
+    assert "tasks were done before" in reproduce(tmp_path, "--workers", "1").output
+    assert len(list((tmp_path / "tasks").iterdir())) == 2
+    assert not (tmp_path / "second" / "tasks").exists()
+
+
+def test_a_live_run_goes_on_in_its_folder(tmp_path: Path) -> None:
+    systems = (System("tree,2,2", rate_mbit=10.0),)
+    experiment = Experiment("some", "about", systems, Workload("all-to-all", 1000))
+    settings = Settings(tmp_path, inputs="0123456789abcdef")
+    same = live_experiments._records_folder(settings, experiment)
+    assert same == tmp_path / "some-0123456789ab"
+    same.mkdir()
+    write_json(same / MANIFEST, {"plan": plain(experiment)})
+    assert live_experiments._records_folder(settings, experiment) == same
+    # The machine's rate is another one by now: trials of both are not compared.
+    other = replace(experiment, systems=(replace(systems[0], rate_mbit=20.0),))
+    assert live_experiments._records_folder(settings, other) != same
+    assert live_experiments._records_folder(replace(settings, inputs=""), experiment) != same

@@ -1,0 +1,90 @@
+"""`pillarbox simulate`: flows under load, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from experiments.cli.main import cli
+from topos.base.errors import PillarboxError
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, ["simulate", *arguments], catch_exceptions=False)
+
+
+def test_slowdowns_grow_with_the_load() -> None:
+    loads = ["--load", "0.2", "--load", "0.7", "--count", "2000"]
+    found = json.loads(run("bcube,4,1", *loads, "--json").stdout)
+    low, high = found["simulations"]
+    assert [one["load"] for one in (low, high)] == [0.2, 0.7]
+    assert low["slowdown"][-1]["sizes"] == "all"
+    assert 1 < low["slowdown"][-1]["mean"] < high["slowdown"][-1]["mean"]
+    assert high["loads"]["offered"] == pytest.approx(0.7, rel=0.1)
+    assert sum(row["flows"] for row in low["slowdown"][:-1]) == low["counted"] < low["flows"]
+
+
+def test_the_same_seed_is_the_same_flows() -> None:
+    asked = ["dcell,4,1", "--count", "1000", "--load-of", "servers", "--load", "0.1", "--json"]
+    one, same, other = (
+        json.loads(run(*asked, "--seed", seed).stdout)["simulations"][0]["slowdown"]
+        for seed in ("1", "1", "2")
+    )
+    assert one == same != other
+
+
+def test_a_lone_flow_of_a_trace_is_not_slowed_down(tmp_path: Path) -> None:
+    trace = tmp_path / "flows.csv"
+    trace.write_text("time_s,source,destination,bytes\n0,0.0,3.3,5000\n9,1.0,2.0,70000\n")
+    said = run("bcube,4,1", "--trace", str(trace)).stdout
+    assert "all              2     0     1" in said
+    assert "2 flows (2 evaluated)" in said
+
+
+def test_small_flows_wait_in_tcps_queues(tmp_path: Path) -> None:
+    sizes = tmp_path / "two.cdf"
+    sizes.write_text("5000 0\n5001 0.8\n300000 0.801\n300001 1\n")
+    asked = ["tree,4,2", "--count", "600", "--sizes", str(sizes), "--rate-mbit", "100", "--tcp"]
+    found = json.loads(run(*asked, "--json").stdout)["simulations"]
+    fluid, tcp = (one["slowdown"] for one in found)
+    assert [one["of"] for one in found] == ["fluid", "TCP"]
+    assert [row["flows"] for row in tcp] == [row["flows"] for row in fluid]
+    assert tcp[0]["p99"] > 2 * fluid[0]["p99"]  # below 10 kB
+    assert "Load 0.5, TCP: offered" in run(*asked).stdout
+
+
+def test_an_overload_is_named() -> None:
+    said = run("tree,4,4", "--flows", "hotspot", "--load", "0.9", "--count", "2000").stdout
+    assert "busiest link is overloaded" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["bcube,4,1", "--routing", "ospf"], "no routing 'ospf'"),
+        (["bcube,4,1", "--sizes", "huge"], "no distribution of sizes 'huge'"),
+        (["bcube,4,1", "--flows", "circle"], "no traffic pattern 'circle'"),
+        (["bcube,4,1", "--sizes", "data-mining", "--count", "100"], "use at least --count"),
+        (["bcube,4,1", "--load", "0.5", "--trace", "no.csv"], "leave --load out"),
+        (["bcube,4,1", "--trace", "no.csv"], "cannot be read"),
+        (["bcube,4,1", "--tcp", "--bytes", "9", "--load", "0.5"], "leave --load, --trace"),
+        (["bcube,4,1", "--queue", "long"], "'long' is no length of a queue"),
+    ],
+)
+def test_what_cannot_be_simulated_is_said(arguments: list[str], sentence: str) -> None:
+    with pytest.raises(PillarboxError, match=sentence):
+        run(*arguments)
+
+
+def test_flows_that_begin_at_once_end_later_by_tcp() -> None:
+    asked = ["tree,4,2", "--bytes", "300000", "--rate-mbit", "100", "--queue", "5 packets"]
+    found = json.loads(run(*asked, "--tcp", "--json").stdout)
+    fluid, tcp = found["bulk"]
+    assert (fluid["of"], tcp["of"]) == ("fluid", "TCP")
+    assert fluid["last_s"] < tcp["last_s"]
+    assert tcp["of fluid"] == pytest.approx(fluid["last_s"] / tcp["last_s"])
+    assert tcp["drops"] >= found["dropped"][0]["drops"] > 0
+    assert "Largest packet losses:" in run(*asked, "--tcp").stdout

@@ -1,0 +1,133 @@
+"""``pillarbox topo`` and the command line's manners, as a user sees them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import topos
+from experiments.cli.commands.topo import cable_lines
+
+FIELDS = {
+    "spec",
+    "servers",
+    "switches",
+    "ports_per_server",
+    "cables",
+    "diameter_bound",
+    "bisection",
+    "parameters",
+}
+
+
+def pillarbox(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "experiments", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+
+
+def test_json_has_the_promised_fields() -> None:
+    described = json.loads(pillarbox("topo", "bcube,8,3,servers=2048", "--json").stdout)
+    assert set(described) == FIELDS | {"schema"}
+    assert described["spec"] == "bcube,8,3,servers=2048"
+    assert (described["servers"], described["switches"], described["cables"]) == (2048, 1280, 8192)
+    assert described["parameters"] == {"n": 8, "k": 3, "servers": 2048}
+    assert (described["ports_per_server"], described["diameter_bound"]) == (4, 4)
+
+
+def test_partial_dcell_has_no_proven_bounds() -> None:
+    described = json.loads(pillarbox("topo", "dcell,4,1,servers=12", "--json").stdout)
+    assert described["diameter_bound"] is None
+    assert "no proven bound" in pillarbox("topo", "dcell,4,1,servers=12").stdout
+
+
+def test_summary_names_formula_and_source() -> None:
+    summary = pillarbox("topo", "dpillar,48,4").stdout
+    assert "1,327,104" in summary
+    assert "2k - 1 (Liao 2012" in summary
+
+
+@pytest.mark.parametrize(
+    "spec", [spec for kind in topos.kinds() for spec in topos.network(kind).examples]
+)
+def test_cables_tell_the_whole_wiring_between_servers(spec: str) -> None:
+    topology = topos.parse(spec)
+    lines = list(cable_lines(topology))
+    assert sum("switch" in line for line in lines) == topology.switches
+    on_switches = sum(len(line.get("servers", [])) for line in lines)
+    between_switches = sum(len(line.get("switches", [])) for line in lines)
+    direct = [line["cable"] for line in lines if "cable" in line]
+    assert on_switches + between_switches + len(direct) == topology.cables
+    assert all("level" in line for line in lines)
+    for a, b in direct:
+        ports = range(topology.ports)
+        assert topology.server(b) in [
+            peer for port in ports for peer in topology.peers(topology.server(a), port)
+        ]
+
+
+def test_cables_of_dcell_are_those_of_figure_1() -> None:
+    lines = [
+        json.loads(line) for line in pillarbox("topo", "dcell,4,1", "--cables").stdout.splitlines()
+    ]
+    assert {"cable": ["0.3", "4.0"], "level": 1} in lines
+    cells = [line["servers"] for line in lines if "switch" in line]
+    assert cells[4] == ["4.0", "4.1", "4.2", "4.3"]
+
+
+def test_check_agrees() -> None:
+    assert "all agree" in pillarbox("topo", "ficonn,4,2", "--check").stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("topo", "ficonn,3,1"),
+        ("topo", "bcub,4,1"),
+        ("topo",),
+        ("topo", "bcube,4,1", "--colour"),
+        ("topo", "bcube,4,1", "--draw", "picture.gif"),
+        ("topo", "bcube,4,1", "--draw", "/nowhere/picture.svg"),
+        ("top", "bcube,4,1"),
+        ("demo", "--out", "/proc/nothing"),
+        ("compare", "bcube,4,1", "nothing,1"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(arguments: tuple[str, ...]) -> None:
+    ran = pillarbox(*arguments)
+    assert ran.returncode == 2
+    assert ran.stdout == ""
+    assert ran.stderr.startswith("pillarbox: ")
+    assert len(ran.stderr.splitlines()) == 1
+
+
+def test_reader_that_stops_early_sees_no_traceback() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "experiments", "topo", "dcell,6,2", "--cables"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as ran:
+        assert ran.stdout
+        assert ran.stderr
+        assert json.loads(ran.stdout.readline())["switch"] == "s0"
+        ran.stdout.close()
+        assert ran.stderr.read() == b""
+
+
+def test_help_has_examples() -> None:
+    shown = pillarbox("topo", "--help").stdout
+    assert "pillarbox topo dcell,4,1 --cables" in shown
+
+
+def test_demo_draws_the_four_networks(tmp_path: Path) -> None:
+    ran = pillarbox("demo", "--drawings", "--out", str(tmp_path / "new" / "folder"))
+    assert ran.returncode == 0, ran.stderr
+    drawn = {file.stem: file.stat().st_size for file in (tmp_path / "new" / "folder").iterdir()}
+    assert set(drawn) == {"bcube", "dcell", "dpillar", "ficonn"}
+    assert min(drawn.values()) > 10_000

@@ -1,0 +1,83 @@
+"""The command line itself: what --help shows, and how commands refuse."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from experiments.cli import main as cli_module
+from experiments.cli.main import cli
+from experiments.lab.observe.port_capture import _is_control_message
+from hosts.wire.dcn import DcnHeader, Protocol
+
+
+def helped(*words: str) -> str:
+    return CliRunner().invoke(cli, [*words, "--help"], prog_name="pillarbox").output
+
+
+def test_no_summary_is_cut_off() -> None:
+    said = helped()
+    assert "..." not in said.partition("Commands:")[2]
+    assert all(f"\n  {name} " in said for name in cli.list_commands(click.Context(cli)))
+
+
+@pytest.mark.parametrize("name", cli.list_commands(click.Context(cli)))
+def test_help_is_formatted(name: str) -> None:
+    said = helped(name)
+    assert "\\b" not in said and "see below" not in said
+
+
+def test_a_capture_is_not_written_over(tmp_path: Path) -> None:
+    from experiments.cli.main import main
+
+    there = tmp_path / "lab.pcapng"
+    there.write_bytes(b"kept")
+    with pytest.raises(SystemExit) as caught:
+        main(["capture", "-o", str(there)])
+    assert caught.value.code == 2
+    assert there.read_bytes() == b"kept"
+
+
+def test_what_is_sent_all_the_time_can_be_left_out() -> None:
+    def frame(protocol: Protocol) -> bytes:
+        return bytes(12) + b"\x88\xb5" + DcnHeader(1, 2, protocol, 0).pack(b"")
+
+    assert _is_control_message(frame(Protocol.HEART_BEAT))
+    assert _is_control_message(frame(Protocol.LINK_STATE))
+    assert not _is_control_message(frame(Protocol.IPV4))
+    assert not _is_control_message(b"")
+
+
+def test_a_part_that_is_missing_is_installed_by_the_launcher_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran: list[tuple[str, list[str]]] = []
+    (tmp_path / "pillarbox.stamp").touch()
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", ["pillarbox", "gap", "bcube,4,1"])
+    monkeypatch.setattr(os, "execv", lambda path, words: ran.append((Path(path).name, words[1:])))
+    monkeypatch.setenv(cli_module.PARTS_VARIABLE, "machines")
+    error = ModuleNotFoundError("No module named 'numba'", name="numba.core")
+    cli_module._install_part(error)
+    assert ran == [("pillarbox", ["gap", "bcube,4,1"])]
+    assert os.environ[cli_module.PARTS_VARIABLE] == "machines simulator"
+    cli_module._install_part(error)  # it is asked for, and is missing all the same
+    (tmp_path / "pillarbox.stamp").unlink()
+    monkeypatch.delenv(cli_module.PARTS_VARIABLE)
+    cli_module._install_part(error)  # an environment that pip alone has made
+    assert len(ran) == 1
+    assert "installing numba, which this command needs" in capsys.readouterr().err
+
+
+def test_parts_bring_what_no_lab_needs() -> None:
+    lock = (Path(__file__).parents[3] / "vagrant/requirements.lock").read_text()
+    for part, modules in cli_module.PARTS.items():
+        text = lock.partition(f"# Part: {part}\n")[2].partition("# Part: ")[0]
+        for module in modules:
+            name = {"importlinter": "import-linter"}.get(module, module)
+            assert f"\n{name}==" in f"\n{text}", (part, module)

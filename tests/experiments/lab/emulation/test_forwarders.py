@@ -1,0 +1,118 @@
+"""How the forwarders of a lab start: some at a time, and patient with those that start later."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import topos
+from experiments.lab.emulation import forwarders
+from hosts.live.settings import MOST_AT_ONCE, LabSettings
+from tests.experiments.labs import EBPF, WAIT_S, wait_until
+from topos.base.errors import PillarboxError
+
+pytestmark = pytest.mark.root
+
+SERVERS = list(range(200))
+NOTHING_S = 0.2  # so long it is watched that nothing comes, which would come at once
+PATIENCE_S = 1.5
+
+
+class Nursery:
+    """Stands for the process, starts nobody, and tells what it is told to."""
+
+    def __init__(self, command: list[str], **_: Any) -> None:
+        self._lab = socket.socket(fileno=os.dup(int(command[-2])))
+        self._lab.settimeout(WAIT_S)
+        self.start_s = 0.0  # as the last message said
+
+    def asked(self) -> list[int]:
+        """Return the servers of the next message."""
+        data, namespaces, _, _ = socket.recv_fds(self._lab, 1 << 16, MOST_AT_ONCE)
+        for each in namespaces:
+            os.close(each)
+        request = json.loads(data)
+        self.start_s = request["start_s"]
+        servers: list[int] = request["servers"]
+        return servers
+
+    def has_another(self) -> bool:
+        return bool(select.select([self._lab], [], [], NOTHING_S)[0])
+
+    def tell_ready(self, servers: list[int]) -> None:
+        for server in servers:
+            news = {"server": server, "pid": os.getpid(), "event": "ready"}
+            self._lab.send(json.dumps(news).encode())
+
+    def wait(self, _: float) -> None:
+        self._lab.close()
+
+
+def test_only_so_many_start_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Nursery] = []
+
+    def popen(*words: Any, **others: Any) -> Nursery:
+        made.append(Nursery(*words, **others))
+        return made[0]
+
+    monkeypatch.setattr(forwarders.subprocess, "Popen", popen)
+    here = os.open("/proc/self/ns/net", os.O_RDONLY)
+    settings = LabSettings(routing="dfr", plane="python")
+    started = forwarders.Forwarders(
+        topos.parse("dcell,4,2"), settings, 0, tmp_path, lambda _: here, lambda *_: None
+    )
+    (nursery,) = made
+    assert nursery.asked() == []  # but it can prepare
+    starting = threading.Thread(target=started.start, args=[SERVERS])
+    starting.start()
+    asked = nursery.asked() + nursery.asked()
+    for ready in range(0, len(SERVERS) - 2 * MOST_AT_ONCE, MOST_AT_ONCE):
+        assert not nursery.has_another()
+        nursery.tell_ready(SERVERS[ready : ready + MOST_AT_ONCE])
+        asked += nursery.asked()
+    assert asked == SERVERS
+    assert nursery.start_s == forwarders.START_EACH_S * len(SERVERS)
+    assert starting.is_alive()
+    nursery.tell_ready(SERVERS)
+    starting.join(WAIT_S)
+    assert not starting.is_alive()
+    started.close()
+
+
+@EBPF
+def test_who_was_never_heard_is_missed_once_all_have_had_time_to_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from experiments.lab.emulation.lab import Lab
+
+    monkeypatch.setattr(forwarders, "START_EACH_S", PATIENCE_S)
+    lab = Lab(topos.parse("dcell,4,1"), LabSettings(plane="ebpf"), tmp_path)
+    try:
+        lab.net.start()
+        assert lab.forwarders
+        begin_s = time.monotonic()
+        lab.forwarders.start([0])
+        wait_until(lambda: not any(one["up"] for one in lab.state(0)["links"]), "all are missed")
+        assert all(news["at_s"] > begin_s + PATIENCE_S for news in lab.state(0)["news"])
+        lab.forwarders.start(lab.here()[1:])
+        lab.wait_converged()
+        assert not lab.state(0)["down"]
+    finally:
+        lab.stop()
+
+
+def test_a_machine_without_tun_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hosts.live.devices.TUN", tmp_path / "tun")
+    monkeypatch.setattr(forwarders.subprocess, "Popen", None)  # nothing has been started by then
+    with pytest.raises(PillarboxError, match="modprobe tun"):
+        forwarders.Forwarders(
+            topos.parse("bcube,2,1"), LabSettings(), 0, tmp_path, lambda _: 0, lambda *_: None
+        )

@@ -1,0 +1,213 @@
+"""Queues of ports: what there is, how long they are, and what is marked."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import socket
+import struct
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import topos
+from experiments.lab.linux import cable_programs, queueing, shaping
+from experiments.lab.linux.queueing import KINDS, Queue, length_bytes
+from experiments.models.workloads.workload import Workload
+from experiments.runs.plans.experiment import Experiment, System
+from experiments.runs.trials.experiment_run import run
+from hosts.linux import bpf as kernel
+from hosts.live.devices import PACKET_IGNORE_OUTGOING, SOL_PACKET
+from hosts.live.settings import LabSettings
+from hosts.wire.header_layout import checksum
+from tests.experiments.labs import EBPF, WAIT_S, lab_of, wait_until
+from topos.base.errors import PillarboxError
+
+ETH_ALL = 3
+RATE_MBIT = 20.0
+BYTES_S = 2_500_000.0
+
+
+@pytest.mark.parametrize(
+    ("length", "wanted"),
+    [
+        ("1 packet", 1514),
+        ("20 packets", 30280),
+        ("64kB", 64000),
+        ("1.5 MB", 1_500_000),
+        ("999 bytes", 999),
+        ("10 ms", 25000),
+        ("500us", 1250),
+    ],
+)
+def test_a_length_is_in_packets_bytes_or_time(length: str, wanted: int) -> None:
+    assert length_bytes(length, BYTES_S, 1514) == wanted
+
+
+@pytest.mark.parametrize("length", ["20", "packets", "0 packets", "-1 ms", "5 minutes", "1e3 B"])
+def test_what_is_no_length_is_refused(length: str) -> None:
+    with pytest.raises(PillarboxError, match="write packets, bytes or time"):
+        length_bytes(length, BYTES_S, 1514)
+
+
+def test_a_queue_that_there_is_not_is_refused() -> None:
+    with pytest.raises(PillarboxError, match=r"no queue 'red': there are droptail, codel"):
+        shaping.check_queue(Queue("red"))
+
+
+def test_a_queue_that_the_kernel_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shaping, "kernel_has_queue", lambda kind: kind == "codel")
+    shaping.check_queue(Queue("codel"))
+    with pytest.raises(PillarboxError, match=r"no fq_codel \(CONFIG_NET_SCH_FQ_CODEL\): choose"):
+        shaping.check_queue(Queue("fq_codel"))
+
+
+def test_codel_is_asked_for_packets_and_marks() -> None:
+    *_, waiting, _ = shaping.limited(7, RATE_MBIT, None, queue=Queue("codel", "20 packets"))
+    assert b"codel\0" in waiting.body
+    assert b"\x08\0\x02\0\x14\0\0\0" in waiting.body  # the limit, attribute 2: 20
+    assert b"\x08\0\x04\0\x01\0\0\0" in waiting.body  # ECN, attribute 4
+
+
+def ip_packet(service: int) -> bytes:
+    head = struct.pack("!BBHHHBBH4s4s", 0x45, service, 40, 1, 0, 64, 6, 0, b"\n\0\0\1", b"\n\0\0\2")
+    return head[:10] + struct.pack("!H", checksum(head)) + head[12:] + bytes(20)
+
+
+def ran(program: int, frame: bytes) -> bytes:
+    """Return what a program made of a frame (BPF_PROG_TEST_RUN)."""
+    given, found = (ctypes.create_string_buffer(data, 256) for data in (frame, b""))
+    addresses = ctypes.addressof(given), ctypes.addressof(found)
+    sizes = len(frame), 256
+    kernel.call_bpf(kernel.PROGRAM_RUN, struct.pack("=IIIIQQ", program, 0, *sizes, *addresses))
+    return found.raw[: len(frame)]
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("header", [0, 20, 36])
+@pytest.mark.parametrize(("service", "marked"), [(0x00, 0x00), (0x02, 0x03), (0x29, 0x2B)])
+def test_what_speaks_ecn_is_marked_behind_every_header(
+    header: int, service: int, marked: int
+) -> None:
+    table = queueing._queue_end_times_map()
+    program = cable_programs.load(
+        queueing.ecn_marking_program(int(BYTES_S), 0, 10**9, 14 + header, table)
+    )
+    before = bytes(12) + b"\x88\xb5" + bytes(header)
+    try:
+        found = ran(program, before + ip_packet(service))
+    finally:
+        os.close(program)
+    assert found == before + ip_packet(marked)  # and its checksum holds
+
+
+@pytest.mark.root
+def test_a_short_queue_marks_nothing() -> None:
+    program = cable_programs.load(
+        queueing.ecn_marking_program(
+            1_000_000_000, 10**8, 10**9, 14, queueing._queue_end_times_map()
+        )
+    )
+    frame = bytes(12) + b"\x08\0" + ip_packet(2)
+    try:
+        assert ran(program, frame) == frame
+    finally:
+        os.close(program)
+
+
+def shown(lab: Any) -> list[dict[str, Any]]:
+    with lab.host(0).live_namespace():
+        told = subprocess.check_output(
+            ["tc", "-j", "qdisc", "show", "dev", lab.topology.interface(0, 0)], timeout=10
+        )
+    found: list[dict[str, Any]] = json.loads(told)
+    return found
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_port_has_the_queue_that_was_asked_for_or_says_why_not(kind: str, tmp_path: Path) -> None:
+    from experiments.lab.emulation.lab import Lab, running
+
+    settings = LabSettings(
+        rate_mbit=RATE_MBIT, timers="paper", queue=kind, queue_length="30 packets"
+    )
+    if kind in ("codel", "fq_codel") and not shaping.kernel_has_queue(kind):
+        with pytest.raises(PillarboxError, match=f"this kernel has no {kind}"):
+            Lab(topos.parse("tree,2,1"), settings, tmp_path)
+        return
+    with running(topos.parse("tree,2,1"), settings, tmp_path / "lab") as lab:
+        (waiting,) = (one for one in shown(lab) if one["kind"] not in ("htb", "clsact"))
+    if kind in ("codel", "fq_codel"):
+        assert waiting["kind"] == kind and waiting["options"]["limit"] == 30
+    else:
+        assert waiting["kind"] == "bfifo" and waiting["options"]["limit"] == 30 * 1514
+
+
+@EBPF
+@pytest.mark.root
+def test_a_senders_account_ends_at_the_first_switch_and_at_no_other(tmp_path: Path) -> None:
+    """There a port sees a frame and its clone; behind a relay, in the kernel, the frame alone."""
+    with lab_of("bcube,2,1", tmp_path, plane="ebpf") as lab, ExitStack() as stack:
+        client, server = (
+            stack.enter_context(datagrams(lab, number)) for number in (0, lab.topology.servers - 1)
+        )
+        everywhere = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_ALL))
+        stack.enter_context(everywhere)
+        everywhere.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
+        everywhere.setblocking(False)
+        numbers = count()
+
+        def seen_twice_and_once() -> bool:
+            """Send one more datagram: the first go by Python, which has sockets of its own."""
+            sent = b"account %6d" % next(numbers)
+            client.sendto(sent, server.getsockname())
+            assert server.recv(100) == sent
+            seen = Counter(port for port, frame in taken(everywhere) if frame.endswith(sent))
+            return sorted(seen.values()) == [1, 2]
+
+        wait_until(seen_twice_and_once, "relayed frames are cloned again, or senders' are not")
+
+
+def datagrams(lab: Any, server: int) -> socket.socket:
+    with lab.host(server).live_namespace():
+        made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    made.settimeout(WAIT_S)
+    made.bind((lab.topology.ip(server), 0))
+    return made
+
+
+def taken(everywhere: socket.socket) -> Iterator[tuple[str, bytes]]:
+    """Yield the frames that have come, and the ports by which they came."""
+    while True:
+        try:
+            frame, (port, *_) = everywhere.recvfrom(2048)
+        except BlockingIOError:
+            return
+        yield port, frame
+
+
+@pytest.mark.long  # figures that even a calm machine changes: how many drops differs by run
+@pytest.mark.root
+@pytest.mark.parametrize("network", ["tree,4,1", "bcube,2,1", "ficonn,4,1"])
+def test_ecn_spares_packets_that_droptail_drops(network: str, tmp_path: Path) -> None:
+    """Several to one: the queue on the way fills, and marks slow senders down in time."""
+    kinds = ("droptail", "ecn")
+    how = {"timers": "paper", "rate_mbit": RATE_MBIT, "mtu": 1500, "queue_length": "60 packets"}
+    experiment = Experiment(
+        "queues",
+        "",
+        tuple(System(network, queue=kind, label=kind, **how) for kind in kinds),
+        Workload("several-to-one", duration_s=2.0, tool="generator", timeout_s=30.0),
+        repeats=1,
+    )
+    flows = run(experiment, tmp_path / "run").flows
+    again = {kind: int(flows[flows.system == kind].retransmits.sum()) for kind in kinds}
+    assert again["droptail"] > 10 * again["ecn"]

@@ -1,0 +1,70 @@
+"""What a flow takes alone, and what a load is a share of."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import topos
+from experiments.models.comparison.load_capacity import workload_capacity_bps
+from experiments.models.fluid.ideal import header_efficiency
+from experiments.models.fluid.unloaded_time import idle_network_completion_s, path_cable_counts
+from experiments.models.workloads.workload import Workload
+from topos.base.errors import PillarboxError
+
+volumes = st.integers(1, 10**9)
+
+
+@given(volumes, volumes, st.integers(1, 10), st.sampled_from([1500, 9000]), st.floats(0, 1e5))
+def test_more_takes_longer_and_never_less_than_its_bytes(
+    one: int, more: int, cables: int, mtu: int, burst: float
+) -> None:
+    least, most = sorted((one, one + more))
+    took = idle_network_completion_s([least, most], [cables, cables], 1e7, mtu, 36, 1e-3, burst)
+    assert took[0] <= took[1]
+    assert took[1] >= (most - burst) * 8 / 1e7 + cables * 1e-3
+    without = idle_network_completion_s([least, most], [cables, cables], 1e7, mtu, 36, 1e-3)
+    assert (without >= took).all()
+
+
+def test_large_flows_have_the_rate_that_headers_leave() -> None:
+    took = float(idle_network_completion_s(1e9, 4, 1e8, 9000, 36))
+    assert 1e9 * 8 / took == pytest.approx(1e8 * header_efficiency(36, 9000), rel=1e-4)
+
+
+# To a server of the same switch, and to the farthest.
+LONG = {"bcube,4,1": (2, 4), "dcell,4,1": (1, 5), "tree,4,4": (2, 4)}
+
+
+@pytest.mark.parametrize("spec", LONG)
+def test_paths_count_their_cables(spec: str) -> None:
+    topology = topos.parse(spec)
+    pairs = [(0, server) for server in range(1, topology.servers)]
+    found = path_cable_counts(topology, "shortest", pairs)
+    assert (found.min(), found.max()) == LONG[spec]
+
+
+LOADS = {
+    ("tree,4,4", "servers"): 16,
+    ("tree,4,4", "busiest"): 5,  # 12 of 15 flows of a rack of 4 leave it by one cable
+    ("bcube,4,1", "servers"): 32,
+    ("bcube,4,1", "busiest"): 20,  # n (N-1) / (n-1), Guo 2009
+    ("fattree,4", "busiest"): 16,
+    ("fattree,4", "bisection"): 30,  # 8 cables: 4 x 8 x 15 / 16
+}
+
+
+@pytest.mark.parametrize(("spec", "of"), LOADS)
+def test_a_load_is_of_so_many_cables(spec: str, of: str) -> None:
+    workload = Workload(arrivals="poisson", load=0.5, duration_s=1.0, load_of=of)
+    routing = "bcube" if spec.startswith("bcube") else ""
+    found = workload_capacity_bps(topos.parse(spec), workload, 1, routing, 1e6, 1500)
+    header = header_efficiency(20 if routing else 0)
+    assert found / header / 1e6 == pytest.approx(LOADS[spec, of], rel=0.02)
+
+
+def test_the_busiest_link_of_a_large_network_is_not_looked_for() -> None:
+    workload = Workload(arrivals="poisson", load=0.5, duration_s=1.0, load_of="busiest")
+    with pytest.raises(PillarboxError, match="load_of = servers"):
+        workload_capacity_bps(topos.parse("bcube,9,2"), workload, 1, "bcube", 1e6, 1500)

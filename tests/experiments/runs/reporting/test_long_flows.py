@@ -1,0 +1,71 @@
+"""Flows that last, live and simulated: records whose goodput is known by hand."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas
+import pytest
+from click.testing import CliRunner
+
+from experiments.cli.main import cli
+from experiments.models.workloads.workload import Workload
+from experiments.runs.plans.experiment import FaultAt
+from experiments.runs.reporting.long_flows import lasting, lasts, length_rows
+from experiments.runs.trials import records
+from tests.experiments.runs.reporting.test_overlay import EXPERIMENT, SECOND, written
+from topos.base.errors import PillarboxError
+
+DURATION_S = 6.0
+GREEDY = replace(EXPERIMENT, workload=Workload(duration_s=DURATION_S))
+
+
+def greedy(folder: Path, **changes: Any) -> records.Run:
+    lasted = {"volume_bytes": None, "delivered_bytes": 2 * SECOND, "ideal_bps": 1e6, "begin_s": 0.0}
+    return records.load(written(folder, GREEDY, **lasted | changes))
+
+
+def test_each_flow_has_what_the_cables_give_it(tmp_path: Path) -> None:
+    run = greedy(tmp_path / "run")
+    assert lasts(run)
+    flows = lasting(run)
+    assert flows["live"].tolist() == pytest.approx([8 * 2 * SECOND / DURATION_S] * 3)
+    assert flows["cables"].tolist() == [4, 4, 4]
+    rate_bps = 8.0 * SECOND
+    assert flows["tcp"].sum() == pytest.approx(rate_bps, rel=0.05)
+    assert (flows["tcp"] > 0.1 * rate_bps).all()
+
+
+def test_rows_are_means_of_trials_by_the_length_of_paths(tmp_path: Path) -> None:
+    flows = lasting(greedy(tmp_path / "run"))
+    first = flows.assign(cables=[2, 4, 4])
+    second = flows.assign(cables=[2, 2, 4], trial=1, live=2 * flows["live"])
+    short, long, both = length_rows(pandas.concat([first, second]))
+    assert (short["cables"], long["cables"], both["cables"]) == (2, 4, "all")
+    assert both["flows"] == 3
+    assert both["live"] == pytest.approx(1.5 * flows["live"].sum())
+    assert both["off"] == pytest.approx(both["tcp"] / both["live"] - 1)
+    assert short["live"] + long["live"] == pytest.approx(both["live"])
+
+
+def test_runs_whose_flows_end_do_not_last_and_faults_are_refused(tmp_path: Path) -> None:
+    assert not lasts(records.load(written(tmp_path / "ends")))
+    faulty = replace(GREEDY, faults=(FaultAt("cut 0.0-s0 at 0.5"),))
+    with pytest.raises(PillarboxError, match="has faults"):
+        lasting(records.load(written(tmp_path / "faulty", faulty, volume_bytes=None)))
+    with pytest.raises(PillarboxError, match="no completed trial"):
+        lasting(records.load(written(tmp_path / "none", GREEDY, volume_bytes=None, trial=7)))
+
+
+def test_the_command_tells_both(tmp_path: Path) -> None:
+    run = greedy(tmp_path / "run")
+    asked = ["simulate", "--beside", str(run.folder)]
+    said = CliRunner().invoke(cli, asked, catch_exceptions=False).stdout
+    assert "live Mbit/s" in said and "max-min fair" in said
+    found = json.loads(CliRunner().invoke(cli, [*asked, "--json"], catch_exceptions=False).stdout)
+    assert found["beside"] == json.loads(json.dumps(length_rows(lasting(run))))
+    refused = CliRunner().invoke(cli, [*asked, "--figure", str(tmp_path / "x.svg")])
+    assert "have no figure" in str(refused.exception)

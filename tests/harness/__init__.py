@@ -1,0 +1,1 @@
+"""What tests and benches share: how tests are run, and a browser."""
