@@ -37,7 +37,7 @@ GUARDED: dict[str, tuple[str, ...]] = {
     f"{TRUST}/*.py": (TRUST,),
     f"{RUNS}/statistics.py": (),
     f"{PACKETS}/sender.py": (f"{PACKETS}/test_sender_rfcs.py",),
-    f"{FLUID}/*.py": (FLUID, "experiments/models/arrivals", "experiments/test_gap.py"),
+    f"{FLUID}/*.py": (FLUID, "experiments/models/arrivals", "experiments/cli/commands/test_gap.py"),
 }
 # operators, and those that replace them
 SWAPS = {
