@@ -227,7 +227,7 @@ class DCell(Topology):
     def diameter_bound(self) -> Bound:
         """Return the length of DCellRouting's longest path, with value None in a partial DCell."""
         value = 2 ** (self.k + 1) - 1
-        return self._bound_if_full(value, "2^(k+1) - 1", "Guo 2008, section 4.1")
+        return self._bound_if_full(value, "<= 2^(k+1) - 1", "Guo 2008, section 4.1")
 
     def bisection(self) -> Bound:
         """Return the lower bound of DCell's bisection width, with value None if it is partial."""

@@ -123,7 +123,7 @@ class FiConn(Topology):
 
     def diameter_bound(self) -> Bound:
         """Return the length of the longest path of FiConn's traffic-oblivious routing (TOR)."""
-        return Bound(2 ** (self.k + 1) - 1, "2^(k+1) - 1", "Li 2009, Theorem 4")
+        return Bound(2 ** (self.k + 1) - 1, "<= 2^(k+1) - 1", "Li 2009, Theorem 4")
 
     def bisection(self) -> Bound:
         """Return the lower bound of the bisection width of a FiConn, in cables."""

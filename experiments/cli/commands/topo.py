@@ -11,8 +11,12 @@ import click
 
 from experiments.base.arguments import FILE, answer, json_option, network
 from experiments.base.text import columns
+from topos.base.diameter import MOST_SEARCHED, diameter
 from topos.base.spec import report_network_file_errors
 from topos.base.topology import Bound, Topology
+
+# Words for a bound whose formula begins with one of these signs; other formulas are exact.
+COMPARISONS = {"<= ": "at most", ">= ": "at least", "> ": "more than"}
 
 
 @click.command()
@@ -24,6 +28,7 @@ from topos.base.topology import Bound, Topology
     "ports_per_server",
     "cables",
     "diameter_bound",
+    "diameter",
     "bisection",
     "parameters",
 )
@@ -69,6 +74,7 @@ def counts_as_json(topology: Topology) -> dict[str, Any]:
         "ports_per_server": topology.ports,
         "cables": topology.cables,
         "diameter_bound": topology.diameter_bound().value,
+        "diameter": diameter(topology) if topology.servers <= MOST_SEARCHED else None,
         "bisection": topology.bisection().value,
         "parameters": topology.parameters,
     }
@@ -82,7 +88,7 @@ def counts_as_text(topology: Topology) -> str:
         ("switches", f"{topology.switches:,} of up to {topology.switch_ports} ports"),
         ("ports per server", str(topology.ports)),
         ("cables", f"{topology.cables:,}"),
-        ("diameter", _bound_text(topology.diameter_bound(), " hops")),
+        ("diameter", _diameter_text(topology)),
         ("bisection width", _bound_text(topology.bisection(), " cables")),
         ("disjoint paths", _bound_text(topology.disjoint_paths(), "")),
         ("addresses", f"{topology.address(first)} to {topology.address(last)}"),
@@ -114,12 +120,23 @@ def cable_lines(topology: Topology) -> Iterator[dict[str, Any]]:
                 yield {"cable": ends, "level": plug.level}
 
 
+def _diameter_text(topology: Topology) -> str:
+    """Return the paper's diameter, or its bound and the exact one if a search is short."""
+    bound = topology.diameter_bound()
+    claimed = _bound_text(bound, " hop" if bound.value == 1 else " hops")
+    if not bound.formula.startswith("<") or topology.servers > MOST_SEARCHED:
+        return claimed
+    return f"{diameter(topology)} hops (searched); {claimed}"
+
+
 def _bound_text(bound: Bound, unit: str) -> str:
     if bound.value is None:
         return f"no proven bound: {bound.formula} ({bound.source})"
-    sign = "" if bound.formula[0] in "<>" else "= "
-    formula = "" if bound.formula == f"{bound.value:g}" else f" {sign}{bound.formula}"
-    return f"{bound.value:,.6g}{unit}{formula} ({bound.source})"
+    value, formula = f"{bound.value:,.6g}{unit}", bound.formula
+    for sign, words in COMPARISONS.items():
+        if formula.startswith(sign):
+            return f"{words} {value}: {formula.removeprefix(sign)} ({bound.source})"
+    return f"{value}{'' if formula == f'{bound.value:g}' else f' = {formula}'} ({bound.source})"
 
 
 def _ip_range(topology: Topology) -> str:

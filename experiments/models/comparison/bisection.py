@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from experiments.models.comparison.path_metrics import MOST_SEARCHED, adjacency, link_loads
+from experiments.models.comparison.path_metrics import adjacency, link_loads
+from topos.base.diameter import MOST_SEARCHED
 from topos.base.topology import Topology
 
 SWITCH_SIDES = 1 << 24  # limit of (choices of switch sides) x servers for exhaustive search

@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from experiments.models.fluid.disjoint import disjoint_paths as between
+from topos.base import diameter as topo_diameter
+from topos.base.diameter import MOST_SEARCHED
 from topos.base.topology import Topology
 
 # Number of sources searched together: a search holds matrices of servers x SOURCES numbers.
 SOURCES = 512
-MOST_SEARCHED = 4096
 # Maximum number of servers for which disjoint paths are computed, on sampled pairs.
 MOST_PAIRED = 4096
 SAMPLED_PAIRS = 40
@@ -32,49 +33,10 @@ class SearchedMetric(NamedTuple):
 
 def diameter(topology: Topology) -> SearchedMetric:
     """Return the longest shortest path in server-to-server hops, by a search from every server."""
-    count = topology.servers
-    if count > MOST_SEARCHED:
+    if topology.servers > MOST_SEARCHED:
         return SearchedMetric(None, f"not searched: more than {MOST_SEARCHED:,} servers")
-    membership = meeting_points(topology)
-    longest = 0
-    for first in range(0, count, SOURCES):
-        sources = numpy.arange(first, min(first + SOURCES, count))
-        reached = numpy.zeros((count, len(sources)), bool)
-        reached[sources, numpy.arange(len(sources))] = True
-        frontier, hops = reached.copy(), 0
-        while not reached.all():
-            beyond = membership @ (membership.T @ frontier.astype(numpy.float32))
-            frontier = (beyond > 0) & ~reached
-            if not frontier.any():
-                return SearchedMetric(None, "not connected")
-            reached |= frontier
-            hops += 1
-        longest = max(longest, hops)
-    return SearchedMetric(longest, "searched from every server")
-
-
-def meeting_points(topology: Topology) -> sparse.csr_matrix:
-    """Return a matrix of servers (rows) and their meeting points (columns): switch fabrics and
-    cables.
-
-    Two servers with a common meeting point are one hop apart. Switches that are cabled to one
-    another are one fabric, since a path through switches only passes no server.
-    """
-    cables = topology.cable_arrays()
-    a, b = cables.a.astype(numpy.int64), cables.b.astype(numpy.int64)
-    servers = topology.servers
-    between = a >= servers
-    shape = (topology.switches, topology.switches)
-    joined = sparse.coo_matrix(
-        (numpy.ones(between.sum()), (a[between] - servers, b[between] - servers)), shape
-    )
-    fabrics, fabric_of = sparse.csgraph.connected_components(joined, directed=False)
-    uplink, direct = (a < servers) & (b >= servers), b < servers
-    wires = numpy.arange(direct.sum())
-    rows = numpy.concatenate([a[uplink], a[direct], b[direct]])
-    columns = numpy.concatenate([fabric_of[b[uplink] - servers], fabrics + wires, fabrics + wires])
-    ones = numpy.ones(len(rows), numpy.float32)
-    return sparse.csr_matrix((ones, (rows, columns)), (servers, fabrics + len(wires)))
+    found = topo_diameter.diameter(topology)
+    return SearchedMetric(found, "not connected" if found is None else "searched from every server")
 
 
 def adjacency(topology: Topology) -> sparse.csr_matrix:

@@ -59,11 +59,6 @@ def test_diameter_is_that_of_networkx(spec):
     assert path_metrics.diameter(topology).value == networkx.diameter(hop_graph(topology))
 
 
-def test_diameter_is_searched_in_several_batches(monkeypatch):
-    monkeypatch.setattr(path_metrics, "SOURCES", 7)
-    assert path_metrics.diameter(topos.parse("ficonn,4,2")).value == 7
-
-
 def test_a_large_network_is_not_searched_and_says_why():
     found = path_metrics.diameter(topos.parse("dpillar,48,4"))
     assert found.value is None

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import topos
-from experiments.cli.commands.topo import cable_lines
+from experiments.cli.commands.topo import cable_lines, counts_as_json, counts_as_text
 
 FIELDS = {
     "spec",
@@ -17,6 +17,7 @@ FIELDS = {
     "ports_per_server",
     "cables",
     "diameter_bound",
+    "diameter",
     "bisection",
     "parameters",
 }
@@ -43,8 +44,16 @@ def test_json_has_the_promised_fields() -> None:
 
 def test_partial_dcell_has_no_proven_bounds() -> None:
     described = json.loads(pillarbox("topo", "dcell,4,1,servers=12", "--json").stdout)
-    assert described["diameter_bound"] is None
+    assert (described["diameter_bound"], described["diameter"]) == (None, 3)
     assert "no proven bound" in pillarbox("topo", "dcell,4,1,servers=12").stdout
+
+
+def test_bound_is_called_a_bound_and_a_small_network_is_searched() -> None:
+    shown = {name: counts_as_text(topos.parse(name)) for name in ("dcell,2,4", "ficonn,4,2")}
+    assert "  at most 31 hops: 2^(k+1) - 1" in shown["dcell,2,4"]
+    assert "  more than 37,705.1 cables: t_k" in shown["dcell,2,4"]
+    assert "  7 hops (searched); at most 7 hops" in shown["ficonn,4,2"]
+    assert counts_as_json(topos.parse("dcell,2,4"))["diameter"] is None
 
 
 def test_summary_names_formula_and_source() -> None:
