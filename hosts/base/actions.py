@@ -61,10 +61,14 @@ class Deliver(NamedTuple):
 
 
 class Drop(NamedTuple):
-    """Router action: drop a packet and count the drop reason; `packet` is for `pillarbox trace`."""
+    """Router action: drop a packet and count the drop reason; `packet` is for `pillarbox trace`.
+
+    `unreached` is True if no path to the packet's destination is known: its sender is told.
+    """
 
     reason: str
     packet: bytes = b""
+    unreached: bool = False
 
 
 Action: TypeAlias = Send | Deliver | Drop

@@ -100,7 +100,7 @@ class HopByHop(Router):
         """Send a packet's frame to the next hop towards its destination, or drop the packet."""
         step = self.next_step(destination, came_by)
         if step is None:
-            return [Drop("no path to the destination", packet)]
+            return [Drop("no path to the destination", packet, unreached=True)]
         if fault := self.neighbours.fault(step):
-            return [Drop(fault, packet)]
+            return [Drop(fault, packet, unreached=True)]
         return [Send(step.port, step.peer, frame, repeat)]

@@ -27,6 +27,7 @@ from hosts.base.neighbours import Neighbours
 from hosts.base.path import Step
 from hosts.base.ports import arrival_port
 from hosts.base.timers import Timers, timers_for
+from hosts.base.unreached import UnreachedPairs
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.frame import ETH_DCN, Frame
 from hosts.wire.header_layout import WireError
@@ -97,6 +98,7 @@ class Router:
         self._timeouts_offloaded = False  # True if a data plane detects heard and silent neighbours
         self._servers: dict[int, int | None] = {}  # cache of the server with each IPv4 address
         self._identification = self.random.getrandbits(32)
+        self._unreached = UnreachedPairs()
         self._error_limit = Allowance(EXPIRED_PER_S, EXPIRED_BURST, now)
         self._return_limit = Allowance(RETURNED_PER_S, RETURNED_BURST, now)
         if self.watches_neighbours:
@@ -113,7 +115,7 @@ class Router:
             actions = self._route_packet(packet, now)
         except WireError as error:
             actions = [Drop(error.reason, packet)]
-        return self._counted(actions)
+        return self._counted(actions, now)
 
     def receive(self, port: int, peer: int, frame: Frame, now: float) -> list[Action]:
         """Process a frame that a port received from the neighbour `peer`."""
@@ -121,14 +123,14 @@ class Router:
             actions = self._process_frame(port, peer, frame, now)
         except WireError as error:
             actions = [Drop(error.reason, frame.data)]
-        return self._counted(actions)
+        return self._counted(actions, now)
 
     def carrier(self, port: int, up: bool, now: float) -> list[Action]:
         """Process a change of a port's carrier."""
         changed = self.neighbours.set_carrier(port, up, now)
         if up and self.watches_neighbours:
             self.agenda.set("heart-beat", now, self._send_heart_beats)
-        return self._counted(self._links_changed(changed, now))
+        return self._counted(self._links_changed(changed, now), now)
 
     def resize(self, topology: Topology, now: float) -> list[Action]:
         """Process a change of the network's size (see `Topology.resized`).
@@ -142,12 +144,12 @@ class Router:
             self.agenda.set("heart-beat", now, self._send_heart_beats)
         actions = self.resized(now)
         self.answers_change()
-        return self._counted(actions)
+        return self._counted(actions, now)
 
     def poll(self, now: float) -> list[Action]:
         """Run the router's timers that have expired by `now`."""
         return self._counted(
-            [action for callback in self.agenda.due(now) for action in callback(now)]
+            [action for callback in self.agenda.due(now) for action in callback(now)], now
         )
 
     @property
@@ -179,12 +181,12 @@ class Router:
 
     def heard(self, step: Step, hears_me: bool, now: float) -> list[Action]:
         """Process the data plane's report that a neighbour's heart-beats arrive."""
-        return self._counted(self._update_neighbour(step, hears_me, now))
+        return self._counted(self._update_neighbour(step, hears_me, now), now)
 
     def silence(self, step: Step, now: float) -> list[Action]:
         """Process the data plane's report that a neighbour sent no heart-beat for the timeout."""
         changed = self.neighbours.silence(step, now)
-        return self._counted(self._links_changed([changed], now) if changed else [])
+        return self._counted(self._links_changed([changed], now) if changed else [], now)
 
     def down(self) -> list[tuple[int, Step]]:
         """Return the links known to be down, as (server, its hop: egress port and next server).
@@ -416,19 +418,42 @@ class Router:
                 self.answers_change()
             elif not up:
                 self.gone.add(step)
+            if up:
+                self._unreached.clear()
             self.counters["link up" if up else "link down"] += 1
             self.news.append((now, step, up))
             actions += self.link_changed(step, up, now)
         return actions
 
-    def _counted(self, actions: list[Action]) -> list[Action]:
-        """Count packets sent, delivered and dropped by actions; return the actions unchanged."""
+    def _counted(self, actions: list[Action], now: float) -> list[Action]:
+        """Count packets sent, delivered and dropped by actions; return the actions.
+
+        The senders of packets that find no path for some time get an ICMP error in addition.
+        """
+        told: list[Action] = []
         for action in actions:
             if isinstance(action, Drop):
                 self.drops[action.reason] += 1
+                if action.unreached and action.packet:
+                    told += self._tell_sender(action.packet, now)
             else:
                 self.counters["delivered" if isinstance(action, Deliver) else "frames out"] += 1
-        return actions
+        return actions + told if told else actions
+
+    def _tell_sender(self, packet: bytes, now: float) -> list[Action]:
+        """Return an ICMP error to a packet's sender, if no path has been known for some time."""
+        try:
+            header, _ = Ipv4Header.parse(packet)
+        except WireError:  # a relay drops the packets of others, whatever they contain
+            return []
+        if not self._unreached.lasts((header.source, header.destination), now):
+            return []
+        is_own = self.server_of(header.source) == self.server
+        answer = unreachable(packet, None if is_own else self.topology.ipv4(self.server))
+        if answer is None or not self._error_limit.take(now):
+            return []
+        self.counters["senders told of an unreachable destination"] += 1
+        return [Deliver(answer)] if is_own else self._route_packet(answer, now)
 
 
 _HEART_BEAT = bytes([Protocol.HEART_BEAT])

@@ -136,7 +136,7 @@ class BSR(Forwarding):
             actions = self._leave_failed_links(now)
         path = flow.selection.path
         if path is None:
-            actions.append(Drop("no path is left", packet))
+            actions.append(Drop("no path is left", packet, unreached=True))
         else:
             actions += self.send_along(path, Protocol.IPV4, packet, key)
         return actions + self.used(key, len(packet), now)

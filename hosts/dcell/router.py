@@ -112,7 +112,7 @@ class Dfr(Router):
         self.keep_up()
         self.unreachable.expire(now)
         if destination in self.unreachable:
-            return [Drop("destination unreachable", packet)]
+            return [Drop("destination unreachable", packet, unreached=True)]
         return self._send_packet(self.topology.uid(destination), Protocol.IPV4, packet, now, flow)
 
     def incoming(self, port: int, peer: int, frame: Frame, now: float) -> list[Action]:
@@ -261,7 +261,8 @@ class Dfr(Router):
         """Drop a packet and send its source an UNREACHABLE message (section 4.3.3)."""
         self.notified.expire(now)
         ends = header.source, header.destination
-        dropped: list[Action] = [Drop(reason, body)]
+        is_own = header.protocol == Protocol.IPV4 and header.source == self.uid
+        dropped: list[Action] = [Drop(reason, body, unreached=is_own)]
         if header.protocol != Protocol.IPV4 or header.source == self.uid or ends in self.notified:
             return dropped
         self.notified.put(ends, None, now)

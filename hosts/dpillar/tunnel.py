@@ -202,7 +202,7 @@ class Tunnelling(Router):
             return [Drop("source is not this server", packet)]
         proxies = self.tunnel_for(packet, flow, destination, now)
         if proxies is None:
-            return [Drop(NO_PATH, packet)]
+            return [Drop(NO_PATH, packet, unreached=True)]
         return [self._send_in_tunnel(packet, proxies, flow)]
 
     def _send_in_tunnel(
@@ -211,7 +211,7 @@ class Tunnelling(Router):
         """Send a packet in a tunnel, from this server to the proxy source (Algorithm 3, line 3)."""
         step = Step(proxies.port, proxies.source)
         if not self.neighbours.works(step):
-            return Drop(NEXT_HOP_DOWN, packet)
+            return Drop(NEXT_HOP_DOWN, packet, unreached=True)
         data = self._wrap(packet, proxies)
         pushed = None if flow is None else Pushed(flow, data[: -len(packet)])
         return self._send_action(step, data, pushed)

@@ -185,4 +185,4 @@ class Fallback(Router):
             sent = self._tor_action(source, header, packet, None)
             if sent and self.may_return(packet, now):
                 return [sent]
-        return [Drop(NEXT_HOP_DOWN, packet)]
+        return [Drop(NEXT_HOP_DOWN, packet, unreached=source == self.server)]

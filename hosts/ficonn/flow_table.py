@@ -234,9 +234,9 @@ class Queues:
         own.queue.clear()
         return taken
 
-    def drop(self, own: SourceFlow, reason: str) -> list[Action]:
+    def drop(self, own: SourceFlow, reason: str, *, unreached: bool = False) -> list[Action]:
         """Drop all queued packets of a flow."""
-        return [Drop(reason, packet) for packet in self.take(own)]
+        return [Drop(reason, packet, unreached) for packet in self.take(own)]
 
 
 class NextHopChanges:

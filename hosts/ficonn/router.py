@@ -298,7 +298,7 @@ class Tar(ProbeRelay):
         own.ready = False
         self._end_round(flow, own, now)
         own.probe_from_s = now + self.timers.probe_interval_s
-        return self.queues.drop(own, reason)
+        return self.queues.drop(own, reason, unreached=True)
 
     def _process_response(self, flow: FlowKey, round_: int, now: float) -> list[Action]:
         """Process a probe response: the flow's path is set up in both directions."""

@@ -13,17 +13,18 @@ QUOTED = 8  # bytes that an ICMP error quotes after the IP header: they contain 
 MULTICAST = 224 << 24  # first multicast address; higher addresses are multicast or broadcast
 
 
-def unreachable(packet: bytes) -> bytes | None:
-    """Return the ICMP error "host unreachable" for a packet to an unknown address, or None.
+def unreachable(packet: bytes, relay: int | None = None) -> bytes | None:
+    """Return the ICMP error "host unreachable" for a packet, or None.
 
-    Its source is the sender's own address, as for errors from the sender's kernel.
+    Its source is a relay, or the sender's own address, as for errors from the sender's kernel.
 
     >>> said = unreachable(Ipv4Header(0x0A000001, 0x04000003, 17).pack(bytes(8)))
     >>> said[9], said[12:20].hex(" ", -4), said[20:22].hex()
     (1, '0a000001 0a000001', '0301')
     """
     header, _ = Ipv4Header.parse(packet)
-    return _icmp_error(packet, header.source, UNREACHABLE, NO_SUCH_HOST)
+    by = header.source if relay is None else relay
+    return _icmp_error(packet, by, UNREACHABLE, NO_SUCH_HOST)
 
 
 def time_exceeded(packet: bytes, relay: int) -> bytes | None:

@@ -92,7 +92,7 @@ class SealedRouter(SealedChildRouter):
             return super()._ask(what, packet, now, *arguments)
         except ChildKilled as stopped:
             self._next_poll = now + FOREVER_S
-            return self._counted([Drop(f"stopped: {stopped}", packet)])
+            return self._counted([Drop(f"stopped: {stopped}", packet)], now)
 
 
 def in_second_half(topology: Topology, server: int) -> bool:

@@ -110,12 +110,12 @@ class SealedChildRouter(Router):
         except StudentError as mistake:
             self.asked["mistakes"] += 1
             self._next_poll = now + self.timers.heart_beat_s
-            return self._counted([Drop(str(mistake), packet)])
+            return self._counted([Drop(str(mistake), packet)], now)
         if not isinstance(answer, list) or len(answer) != 2 or not isinstance(answer[0], list):
-            return self._counted([Drop(NO_ACTION, packet)])
+            return self._counted([Drop(NO_ACTION, packet)], now)
         self._next_poll = _poll_time(answer[1], now)
         return self._counted(
-            [self._valid_action(plain, packet) for plain in answer[0][:MOST_ACTIONS]]
+            [self._valid_action(plain, packet) for plain in answer[0][:MOST_ACTIONS]], now
         )
 
     def _valid_action(self, plain: Any, packet: bytes) -> Action:

@@ -29,9 +29,9 @@ class Recorder(BSR):
         super().__init__(topology, server, gateways=gateways, timers=FAST)
         self.delivered: list[bytes] = []
 
-    def _counted(self, actions: list[Action]) -> list[Action]:
+    def _counted(self, actions: list[Action], now: float) -> list[Action]:
         self.delivered += [one.packet for one in actions if isinstance(one, Deliver)]
-        return super()._counted(actions)
+        return super()._counted(actions, now)
 
 
 def delivered(network: MemoryNetwork) -> dict[int, list[bytes]]:
