@@ -55,11 +55,7 @@ SECTIONS = {
     "Teaching": ("grade-all", "sheets"),
     "Maintenance": ("setup", "clean"),
 }
-PACKAGES = ["experiments.cli.commands"]
 if (CHECKOUT / "tests" / "commands").is_dir():
-    # A checkout has more commands. Its folder comes first, as another package may have `tests`.
-    sys.path.insert(0, str(CHECKOUT))
-    PACKAGES.append("tests.commands")
     SECTIONS["Development"] = ("test", "bench")
 # Subcommands that neither start nor use a running lab.
 WITHOUT_LAB = {
@@ -69,7 +65,7 @@ WITHOUT_LAB = {
 
 
 class Commands(Group):
-    """Group of all subcommands: modules of `PACKAGES`, and verbs of a running lab."""
+    """Group of all subcommands: modules of `commands`, and verbs of a running lab."""
 
     sections = SECTIONS
 
@@ -81,11 +77,15 @@ class Commands(Group):
         """Return the subcommand of a name (``compare-runs`` is in ``compare_runs.py``), or None."""
         if cmd_name not in self.list_commands(ctx):
             return None
-        for package in PACKAGES:
-            module = f"{package}.{cmd_name.replace('-', '_')}"
-            if importlib.util.find_spec(module) is not None:
-                command: click.Command = importlib.import_module(module).command
-                return command
+        package = "experiments.cli.commands"
+        if cmd_name in SECTIONS.get("Development", ()):
+            # The checkout comes first, as another distribution may have a package `tests` too.
+            sys.path.insert(0, str(CHECKOUT))
+            package = "tests.commands"
+        module = f"{package}.{cmd_name.replace('-', '_')}"
+        if importlib.util.find_spec(module) is not None:
+            command: click.Command = importlib.import_module(module).command
+            return command
         from experiments.runs.control.verb_commands import command_of
 
         return command_of(cmd_name)

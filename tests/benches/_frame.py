@@ -33,7 +33,7 @@ def titles() -> dict[str, str]:
     """Return the title of every benchmark by name, from the modules' docstrings."""
     found = {}
     for module in pkgutil.iter_modules(tests.benches.__path__):
-        if not module.ispkg and module.name[0] != "_":
+        if not module.ispkg and not module.name.startswith(("_", "test_")):
             spec = module.module_finder.find_spec(module.name, None)
             text = Path(spec.origin).read_text() if spec and spec.origin else ""
             title = ast.get_docstring(ast.parse(text)) or ""

@@ -30,8 +30,8 @@ CONTRACTS = {  # and how many tests of the network each has at least
     "hosts/live/test_decisions.py": 2,
     "experiments/models/simulator/test_uncompiled.py": 2,
     "experiments/models/simulator/test_breadth_first.py": 1,
-    "experiments/test_compare.py": 1,
-    "experiments/test_drawing.py": 1,
+    "experiments/cli/commands/test_compare.py": 1,
+    "experiments/runs/reporting/test_drawing.py": 1,
 }
 DOCTESTS = """
 import doctest, hosts.necklace, topos.necklace

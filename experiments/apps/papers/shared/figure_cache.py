@@ -26,7 +26,8 @@ CODE = (
     *("experiments.runs.trials.statistics", "experiments.apps.papers.shared"),
 )
 LIVE_CODE = tuple(
-    f"experiments.{floor}" for floor in ("emulation", "linux", "observe", "traffic", "trials")
+    f"experiments.{part}"
+    for part in ("lab", "models.workloads", "runs.plans", "runs.trials", "runs.trust")
 )
 # machine properties recorded with a figure
 SHOWN = ("processor", "processors", "memory_kib", "kernel", "system")
