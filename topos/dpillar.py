@@ -143,8 +143,8 @@ class DPillar(Topology):
         return f"S{column}:{separator.join(reversed(symbols))}"
 
     def diameter_bound(self) -> Bound:
-        """Return DPillar's longest path in hops: k set the symbols, k - 1 reach the column."""
-        return Bound(2 * self.k - 1, "2k - 1", "Liao 2012, section 3.2")
+        """Return the length of DPillarSP's longest path: k hops set the symbols, k - 1 follow."""
+        return Bound(2 * self.k - 1, "<= 2k - 1", "Liao 2012, Proposition 3.1")
 
     def bisection(self) -> Bound:
         """Return DPillar's bisection width: half the cables of one column's switches are cut."""
