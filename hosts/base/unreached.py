@@ -9,7 +9,7 @@ from hosts.base.bounded import Bounded
 REMEMBERED = 4096  # capacity of the table of pairs
 # Time without a path after which senders are told. A program that connects would give up at the
 # first message, so that none may come while routing still finds its way around a failure. Linux
-# gives up as late when nobody answers ARP.
+# gives up as late when no server answers ARP.
 TOLD_AFTER_S = 2.5
 # Longest pause between two packets of a pair, in seconds, within one time without a path.
 # TCP's second and third attempt to connect are 2 s apart, the third and fourth 4 s.
