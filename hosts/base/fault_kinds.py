@@ -6,6 +6,7 @@ table how a fault is written, which nodes it names, and what it does to cables.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from topos.base.errors import PillarboxError, UnknownNameError, meant, require
@@ -13,22 +14,24 @@ from topos.base.errors import PillarboxError, UnknownNameError, meant, require
 # Targets of faults: the kinds of things that break.
 CABLE, SERVER, SWITCH, RACK = "cable", "server", "switch", "rack"
 # Effects of faults on cables. Frames of a cable whose ports keep their carrier are LOST (all of
-# them), LOST_ONE_WAY (those from its first end), CORRUPTED or DUPLICATED (some of them).
+# them), LOST_ONE_WAY (those from its first end), CORRUPTED, DUPLICATED or REORDERED (some of them).
 # Ports of a FLAPPING cable lose their carrier and get it back, in turn.
 CARRIER_LOST, FLAPPING = "carrier lost", "carrier flaps"
 LOST, LOST_ONE_WAY = "frames lost", "frames lost one way"
 CORRUPTED, DUPLICATED = "bit errors", "frames duplicated"
+REORDERED = "frames reordered"
 
 
 class Amount(NamedTuple):
-    """The number that a kind of fault needs, such as a bit error rate."""
+    """A number of a kind of fault, such as a bit error rate."""
 
     form: str  # placeholder in the text form
     meaning: str
     unit: str
     least: float
     most: float
-    usual: float  # number that the page offers
+    usual: float  # number that the page offers, and the default if the number has a word
+    word: str = ""  # word before the number in the text form; only numbers with a word are optional
 
 
 class FaultKind(NamedTuple):
@@ -53,8 +56,8 @@ class FaultKind(NamedTuple):
     predicate
         Effect of the fault, as the rest of a sentence that begins with the target; with ``{first}``
         for its first node and ``{rest}`` for the others.
-    amount
-        Number after the target, None for kinds without one.
+    amounts
+        Numbers after the target, those with a word last; most kinds have none.
     """
 
     name: str
@@ -65,7 +68,7 @@ class FaultKind(NamedTuple):
     breaks: bool
     about: str
     predicate: str
-    amount: Amount | None = None
+    amounts: tuple[Amount, ...] = ()
 
     @property
     def event(self) -> str:
@@ -85,8 +88,18 @@ class FaultKind(NamedTuple):
     @property
     def form(self) -> str:
         """Text form of the fault, with placeholders: ``cut A-B silent``."""
-        amount = self.amount.form if self.amount else ""
-        return " ".join(filter(None, [self.verb, self.target_form, self.option, amount]))
+        amounts = [f"[{one.word} {one.form}]" if one.word else one.form for one in self.amounts]
+        return " ".join(filter(None, [self.verb, self.target_form, self.option, *amounts]))
+
+    def amount_words(self, numbers: Iterable[float]) -> str:
+        """Return the numbers of a fault of this kind as in its text form: ``1 jitter 5``."""
+        pairs = zip(self.amounts, numbers, strict=True)
+        return " ".join(f"{one.word} {number:.12g}".lstrip() for one, number in pairs)
+
+    def amount_text(self, numbers: Iterable[float]) -> str:
+        """Return the numbers of a fault of this kind with their units: ``1 %, jitter 5 ms``."""
+        pairs = zip(self.amounts, numbers, strict=True)
+        return ", ".join(f"{one.word} {number:g} {one.unit}".lstrip() for one, number in pairs)
 
 
 FAULT_KINDS = (
@@ -105,19 +118,28 @@ FAULT_KINDS = (
         *("flapping", "flap", "", CABLE, FLAPPING, False),
         "let the carrier of a cable go and come back, again and again",
         "loses its carrier and gets it back, in turns",
-        Amount("SECONDS", "the time in each state", "s", 0.05, 3600.0, 0.5),
+        (Amount("SECONDS", "the time in each state", "s", 0.05, 3600.0, 0.5),),
     ),
     FaultKind(
         *("corrupt", "corrupt", "", CABLE, CORRUPTED, False),
         "let bits flip: ports discard frames with a wrong check sum",
         "has bit errors, and damaged frames are discarded",
-        Amount("RATE", "the bit error rate", "per bit", 1e-12, 1e-5, 1e-6),
+        (Amount("RATE", "the bit error rate", "per bit", 1e-12, 1e-5, 1e-6),),
     ),
     FaultKind(
         *("duplicate", "duplicate", "", CABLE, DUPLICATED, False),
         "deliver some frames twice",
         "delivers some frames twice",
-        Amount("PERCENT", "the share of frames", "%", 0.001, 100.0, 1.0),
+        (Amount("PERCENT", "the share of frames", "%", 0.001, 100.0, 1.0),),
+    ),
+    FaultKind(
+        *("reorder", "reorder", "", CABLE, REORDERED, False),
+        "deliver some frames late, after frames that were sent later",
+        "delivers some frames late",
+        (
+            Amount("PERCENT", "the share of frames", "%", 0.001, 50.0, 1.0),
+            Amount("MS", "the lateness", "ms", 0.1, 1000.0, 5.0, word="jitter"),
+        ),
     ),
     FaultKind(
         *("server", "kill", "", SERVER, CARRIER_LOST, True),
@@ -164,24 +186,38 @@ def kinds_of_verb(verb: str) -> list[FaultKind]:
     raise UnknownNameError(f"there is no fault {verb!r}: {hint}")
 
 
-def amount_of(kind: FaultKind, words: list[str]) -> tuple[float, list[str]]:
-    """Return the number that a kind of fault needs from the words after its target, and the rest.
+def amounts_of(kind: FaultKind, words: list[str]) -> tuple[tuple[float, ...], list[str]]:
+    """Return the numbers of a fault from the words after its target, and the words after them.
 
-    >>> amount_of(fault_kind("duplicate"), ["2.5", "at", "3"])
-    (2.5, ['at', '3'])
-    >>> amount_of(fault_kind("cut"), ["at", "3"])
-    (0.0, ['at', '3'])
+    >>> amounts_of(fault_kind("duplicate"), ["2.5", "at", "3"])
+    ((2.5,), ['at', '3'])
+    >>> amounts_of(fault_kind("reorder"), ["2.5", "at", "3"])
+    ((2.5, 5.0), ['at', '3'])
+    >>> amounts_of(fault_kind("cut"), ["at", "3"])
+    ((), ['at', '3'])
     """
-    if kind.amount is None:
-        return 0.0, words
-    require(bool(words), f"write: {kind.form}")
+    found: list[float] = []
+    for amount in kind.amounts:
+        if amount.word:
+            if words[:1] != [amount.word]:
+                found.append(amount.usual)
+                continue
+            words = words[1:]
+        require(bool(words), f"write: {kind.form}")
+        found.append(_amount(kind, amount, words[0]))
+        words = words[1:]
+    return tuple(found), words
+
+
+def _amount(kind: FaultKind, amount: Amount, text: str) -> float:
+    """Return a number of a fault from its text; raise PillarboxError if it is out of range."""
     try:
-        amount = float(words[0].removesuffix("%"))
+        number = float(text.removesuffix(amount.unit))
     except ValueError:
-        raise PillarboxError(f"{words[0]!r} is not a number: write {kind.form}") from None
-    _, meaning, unit, least, most, _ = kind.amount
+        raise PillarboxError(f"{text!r} is not a number: write {kind.form}") from None
     require(
-        least <= amount <= most,
-        f"{meaning} of {kind.verb} is {least:g} to {most:g} {unit}, not {amount:g}",
+        amount.least <= number <= amount.most,
+        f"{amount.meaning} of {kind.verb} is {amount.least:g} to {amount.most:g} {amount.unit}, "
+        f"not {number:g}",
     )
-    return amount, words[1:]
+    return number

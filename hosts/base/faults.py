@@ -7,6 +7,8 @@ The prompt, the commands, ``--fail``, and experiments in TOML and in Python shar
     flap A-B SECONDS            let the carrier go and come back, again and again
     corrupt A-B RATE            let bits flip: ports discard frames with a wrong check sum
     duplicate A-B PERCENT       deliver some frames twice
+    reorder A-B PERCENT [jitter MS]
+                                deliver some frames this much later, after frames sent later
     kill A                      kill a server with all its programs
     stop SWITCH                 stop a switch
     rack SWITCH                 stop a switch and kill the servers plugged into it
@@ -20,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from hosts.base.fault_kinds import CABLE, FaultKind, amount_of, fault_kind, kinds_of_verb
+from hosts.base.fault_kinds import CABLE, FaultKind, amounts_of, fault_kind, kinds_of_verb
 from topos.base.errors import PillarboxError, require
 
 MOMENTS = ("at", "until")
@@ -29,16 +31,16 @@ BEFORE = {"link": "cut", "server": "kill", "switch": "stop"}
 
 
 class Fault(NamedTuple):
-    """A planned fault of a lab: kind, names of its nodes, begin and end in seconds, and amount.
+    """A planned fault of a lab: kind, names of its nodes, begin and end in seconds, and amounts.
 
-    `what` are the nodes; `amount` is the number that some kinds need, such as a bit error rate.
+    `what` are the nodes; `amounts` are the numbers that some kinds need, such as a bit error rate.
     """
 
     kind: str
     what: tuple[str, ...]
     at_s: float = 0.0
     until_s: float | None = None
-    amount: float = 0.0
+    amounts: tuple[float, ...] = ()
 
     def __str__(self) -> str:
         """Return the fault in the text form that `read` parses.
@@ -47,10 +49,10 @@ class Fault(NamedTuple):
         'cut 0.3-4.0 silent at 2 until 4.5'
         """
         kind = fault_kind(self.kind)
-        amount = f"{self.amount:.12g}" if kind.amount else ""
         at = f"at {self.at_s:.12g}" if self.at_s else ""
         until = "" if self.until_s is None else f"until {self.until_s:.12g}"
-        words = [kind.verb, "-".join(self.what), kind.option, amount, at, until]
+        amounts = kind.amount_words(self.amounts)
+        words = [kind.verb, "-".join(self.what), kind.option, amounts, at, until]
         return " ".join(filter(None, words))
 
     @property
@@ -59,19 +61,19 @@ class Fault(NamedTuple):
         return str(self._replace(at_s=0.0, until_s=None))
 
 
-def kind_of(text: str) -> tuple[str, float]:
-    """Return name and amount of a kind of fault, from words such as ``cut silent``.
+def kind_of(text: str) -> tuple[str, tuple[float, ...]]:
+    """Return name and amounts of a kind of fault, from words such as ``cut silent``.
 
     >>> kind_of("cut silent")
-    ('silent cut', 0.0)
+    ('silent cut', ())
     >>> kind_of("duplicate 2")
-    ('duplicate', 2.0)
+    ('duplicate', (2.0,))
     """
     verb, *rest = text.split() or [""]
     kind, rest = _kind_and_rest(verb, rest)
-    amount, rest = amount_of(kind, rest)
+    amounts, rest = amounts_of(kind, rest)
     require(not rest, f"{text!r} does not end with {' '.join(rest)!r}: write: {kind.words}")
-    return kind.name, amount
+    return kind.name, amounts
 
 
 def _kind_and_rest(verb: str, words: list[str]) -> tuple[FaultKind, list[str]]:
@@ -86,7 +88,7 @@ def read(text: str | Sequence[str]) -> Fault:
     """Return the planned fault parsed from a text such as ``cut 0.3-4.0 at 5``.
 
     >>> read("cut 0.3-4.0 silent at 2 until 4.5")
-    Fault(kind='silent cut', what=('0.3', '4.0'), at_s=2.0, until_s=4.5, amount=0.0)
+    Fault(kind='silent cut', what=('0.3', '4.0'), at_s=2.0, until_s=4.5, amounts=())
     >>> read("server:1.3")
     Traceback (most recent call last):
     topos.base.errors.PillarboxError: 'server:1.3' is written 'kill 1.3'
@@ -105,7 +107,7 @@ def read(text: str | Sequence[str]) -> Fault:
         hint = " ".join([verb, "-".join(words[1:3]), *words[3:]])
         require(not apart, f"a cable is one word: {hint}")
     kind, rest = _kind_and_rest(verb, rest)
-    amount, rest = amount_of(kind, rest)
+    amounts, rest = amounts_of(kind, rest)
     moments: dict[str, float] = {}
     while len(rest) > 1 and rest[0] in MOMENTS and rest[0] not in moments:
         moments[rest[0]] = _seconds(rest[1], whole)
@@ -113,7 +115,7 @@ def read(text: str | Sequence[str]) -> Fault:
     form = f"{fault_form(verb)} [at S] [until S]"
     require(not rest, f"{whole!r} does not end with {' '.join(rest)!r}: write: {form}")
     nodes = ends_of(what) if kind.target == CABLE else (what,)
-    return Fault(kind.name, nodes, moments.get("at", 0.0), moments.get("until"), amount)
+    return Fault(kind.name, nodes, moments.get("at", 0.0), moments.get("until"), amounts)
 
 
 def fault_form(verb: str) -> str:

@@ -93,7 +93,9 @@ ROLES: Mapping[str, ProcessRights] = {
     "heart-beats": ProcessRights("sends the heart-beats of all servers"),
     # A forwarder keeps net_admin to open and close ports when the network is resized.
     "forwarder": ProcessRights("routes the packets of a server", ("net_admin", "net_raw", "bpf")),
-    "delays": ProcessRights("holds the frames of cables with a delay", ("net_admin", "net_raw")),
+    "delays": ProcessRights(
+        "holds late frames and those of cables with a delay", ("net_admin", "net_raw")
+    ),
     "generator": ProcessRights("sends and receives the flows of a workload"),
     # CAP_NET_ADMIN lets iperf3 choose any TCP congestion control for its sockets.
     "iperf3": ProcessRights("sends and receives a flow", ("net_admin",), files=True),

@@ -63,6 +63,18 @@ class Duplicate(_RandomDevice):
             yield 0.0, hop.frame
 
 
+class Reorder(_RandomDevice):
+    """Device of a simulated network that delivers frames late at random, after later frames."""
+
+    def __init__(self, probability: float, jitter_s: float, seed: int = 0) -> None:
+        super().__init__(probability, seed)
+        self.jitter_s = jitter_s
+
+    def passing(self, hop: FrameHop, now: float) -> Iterator[tuple[float, Frame]]:
+        """Yield the frame without delay, or `jitter_s` late if the device selects it."""
+        yield self.jitter_s if self._affects_frame() else 0.0, hop.frame
+
+
 class Corrupt(_RandomDevice):
     """Device that flips one bit of frames at random, among their first `within_bytes` bytes."""
 

@@ -10,7 +10,15 @@ from hosts.base.actions import Deliver, Drop, Send
 from hosts.base.algorithms import algorithms, route
 from hosts.base.router import Router
 from hosts.base.timers import FAST
-from hosts.memory.frame_devices import Corrupt, Duplicate, FrameDelay, FrameHop, FrameTap, Loss
+from hosts.memory.frame_devices import (
+    Corrupt,
+    Duplicate,
+    FrameDelay,
+    FrameHop,
+    FrameTap,
+    Loss,
+    Reorder,
+)
 from hosts.memory.memory_network import MemoryNetwork, Trip
 from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
 from hosts.wire.marks import serial_of, udp_packet
@@ -102,6 +110,7 @@ def test_same_seed_same_run(spec: str, name: str) -> None:
 @every_small_router
 def test_bad_cables_lose_packets_but_never_count_twice_what_they_lost(spec: str, name: str) -> None:
     devices = [Loss(0.02, seed=1), Duplicate(0.02, seed=2), Corrupt(0.02, seed=3, within_bytes=28)]
+    devices.append(Reorder(0.1, 0.005, seed=4))
     net = network(spec, name, *devices)
     pairs = some_pairs(net.topology, 40)
     for _ in range(5):

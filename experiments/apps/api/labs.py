@@ -224,6 +224,11 @@ class Lab:
         """Deliver some frames of a cable twice."""
         return self._run_fault_command("duplicate", f"{a}-{b}", f"{percent:g}")
 
+    def reorder(self, a: str, b: str, percent: float, jitter_ms: float | None = None) -> Change:
+        """Deliver some frames of a cable `jitter_ms` late, after frames that were sent later."""
+        jitter = [] if jitter_ms is None else ["jitter", f"{jitter_ms:g}"]
+        return self._run_fault_command("reorder", f"{a}-{b}", f"{percent:g}", *jitter)
+
     def heal(self, *what: str) -> Change:
         """Repair a cable, named by its ends, or a switch; without arguments, repair all faults."""
         return self._run_fault_command("heal", "-".join(what) or "all")

@@ -237,7 +237,7 @@ class LabPart(Lab):
 
     def _change_frames(self, cables: Sequence[int], effects: Sequence[Sequence[Any]]) -> None:
         """Set the effects of faults on the frames of this machine's halves of cables."""
-        wanted = [active_faults.FrameEffect(*effect) for effect in effects]
+        wanted = [active_faults.FrameEffect(name, tuple(amounts)) for name, amounts in effects]
         taps = (tap for each in cables for tap in self.cables[each].own_taps)
         self._frame_programs.set_effects(dict.fromkeys(taps, wanted))
 

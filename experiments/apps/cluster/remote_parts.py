@@ -406,7 +406,8 @@ class DistributedFaults(Faults):
         }
         return super()._ends_without_carrier() | lost
 
-    def _check_support(self, kind: FaultKind) -> None:
+    def prepare(self, kind: FaultKind) -> None:
+        """Raise PillarboxError if labs over several machines have no faults of a kind."""
         require(
             kind.effect != LOST_ONE_WAY,
             f"labs over several machines have no faults in one direction: write {kind.verb} A-B",

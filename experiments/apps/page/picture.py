@@ -79,7 +79,7 @@ def _frame_shape(drawn: Picture, frame: Any) -> dict[str, Any]:
 def _page_fault_kinds() -> dict[str, dict[str, Any]]:
     """Return the kinds of faults for the page, by name: event, sentence and button of each.
 
-    ``amount`` is the number that the page offers, null for kinds without one.
+    ``amounts`` has a word, the number that the page offers, and a unit for each number.
     """
     return {
         kind.name: {
@@ -88,8 +88,9 @@ def _page_fault_kinds() -> dict[str, dict[str, Any]]:
             "predicate": kind.predicate,
             "verb": kind.verb,
             "option": kind.option,
-            "amount": kind.amount.usual if kind.amount else None,
-            "unit": kind.amount.unit if kind.amount else "",
+            "amounts": [
+                {"word": one.word, "usual": one.usual, "unit": one.unit} for one in kind.amounts
+            ],
         }
         for kind in FAULT_KINDS
     }

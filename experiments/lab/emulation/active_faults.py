@@ -10,9 +10,9 @@ carrier lost
     on the servers continue to run, unless they are killed as well.
 flapping carrier
     The fabric's ends of a cable go down and up in turn.
-frames lost, corrupted or duplicated
-    Programs at the cable drop or duplicate frames, and no carrier changes: only heartbeats detect
-    it, or nothing does.
+frames lost, corrupted, duplicated or reordered
+    Programs at the cable drop, duplicate or hold frames, and no carrier changes: only heartbeats
+    detect it, or nothing does.
 
 Faults may overlap. A cable works again when the last fault that affects it is repaired.
 """
@@ -26,8 +26,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-from experiments.lab.linux import cable_programs
-from experiments.lab.linux.link_requests import change
+from experiments.lab.linux import cable_programs, link_requests
+from experiments.lab.linux.delays import delay_line
 from experiments.lab.linux.namespaces import fabric
 from hosts.base.fault_kinds import (
     CABLE,
@@ -38,9 +38,11 @@ from hosts.base.fault_kinds import (
     LOST,
     LOST_ONE_WAY,
     RACK,
+    REORDERED,
     FaultKind,
     fault_kind,
 )
+from hosts.linux import netlink_numbers as nl
 from topos.base.errors import PillarboxError, UnknownNameError, require
 
 
@@ -56,14 +58,14 @@ class ActiveFault:
         Nodes that the fault affects: the ends of a cable, a switch, or a server.
     at_s
         Start time by CLOCK_MONOTONIC, taken immediately before the request to the kernel.
-    amount
-        Number that some kinds need, such as a bit error rate.
+    amounts
+        Numbers that some kinds need, such as a bit error rate.
     """
 
     kind: str
     what: tuple[str, ...]
     at_s: float
-    amount: float = 0.0
+    amounts: tuple[float, ...] = ()
 
     @property
     def definition(self) -> FaultKind:
@@ -77,12 +79,13 @@ class ActiveFault:
 
 
 class FrameEffect(NamedTuple):
-    """Effect of a fault on the frames of a cable: LOST, CORRUPTED or DUPLICATED, with an amount."""
+    """Effect of a fault on the frames of a cable: LOST, CORRUPTED and so on, with amounts."""
 
     effect: str
-    amount: float = 0.0
+    amounts: tuple[float, ...] = ()
 
 
+HOLD_MTU = 65535  # MTU of interfaces that hold frames, so that frames of all sizes pass
 # Effects on frames, by cable end.
 FrameEffects: TypeAlias = dict[Any, frozenset[FrameEffect]]
 
@@ -107,7 +110,12 @@ class Faults:
         """Faults now in effect in the network, oldest first."""
         return list(self._cables)
 
-    def begin(self, kind: str, *names: str, amount: float = 0.0) -> ActiveFault:
+    def prepare(self, kind: FaultKind) -> None:
+        """Start what faults of a kind need; raise PillarboxError if they are not supported."""
+        if kind.effect == REORDERED:
+            delay_line.start()
+
+    def begin(self, kind: str, *names: str, amounts: tuple[float, ...] = ()) -> ActiveFault:
         """Inject a fault of a cable, switch or rack, named by the cable's ends or the switch."""
         target = fault_kind(kind).target
         if target == CABLE:
@@ -120,11 +128,11 @@ class Faults:
                 servers = {node.name for link in cables for node in _nodes(link)}
                 servers &= {host.name for host in self.net.hosts}
                 cables, what = self._cables_at({switch} | servers), (switch, *sorted(servers))
-        self._check_support(fault_kind(kind))
+        self.prepare(fault_kind(kind))
         with self._lock:
             before = self._ends_without_carrier(), self._frame_effects()
             at_s = self._effective_time_s()
-            fault = ActiveFault(kind, what, at_s, amount)
+            fault = ActiveFault(kind, what, at_s, amounts)
             self._cables[fault] = cables
             try:
                 self._change_from(*before)
@@ -150,12 +158,9 @@ class Faults:
 
     # -- implementation ------------------------------------------------------------------------
 
-    def _check_support(self, kind: FaultKind) -> None:
-        """Raise PillarboxError if this network cannot have faults of a kind."""
-
     def _flap(self, fault: ActiveFault) -> None:
         """Switch the carrier of a flapping cable on and off until the cable is repaired."""
-        while not self._ended.wait(fault.amount):
+        while not self._ended.wait(*fault.amounts):
             with self._lock:
                 if fault not in self._cables:
                     return
@@ -206,7 +211,7 @@ class Faults:
             for cable in cables:
                 taps = [_tap_from(cable, fault.what[0])] if one_way else cable.taps
                 for tap in taps:
-                    found[tap].add(FrameEffect(LOST if one_way else effect, fault.amount))
+                    found[tap].add(FrameEffect(LOST if one_way else effect, fault.amounts))
         return {end: frozenset(effects) for end, effects in found.items()}
 
     def _set_carrier(self, ends: set[Any], *, up: bool) -> None:
@@ -253,13 +258,16 @@ def _tap_from(cable: Any, name: str) -> Any:
 def set_interfaces(interfaces: Iterable[int], *, up: bool) -> None:
     """Set cable ends in the switches' namespace up or down, and so the carrier of the cables."""
     deed = "repair a cable" if up else "cut a cable"
-    fabric().send(*(change(index, up=up, deed=deed) for index in sorted(interfaces)))
+    fabric().send(*(link_requests.change(index, up=up, deed=deed) for index in sorted(interfaces)))
 
 
 class FramePrograms:
-    """BPF programs at cables for faults that lose, corrupt or duplicate frames."""
+    """BPF programs at cables for faults that lose, corrupt, duplicate or reorder frames."""
 
     def __init__(self) -> None:
+        # Pairs of interfaces for the late frames of taps. They stay after a repair, when frames are
+        # on their way.
+        self._holds: dict[cable_programs.CableTap, tuple[int, int]] = {}
         # Programs at each tap, by priority.
         self._attached: dict[cable_programs.CableTap, dict[int, bytes]] = {}
 
@@ -267,7 +275,7 @@ class FramePrograms:
         """Set the effects at the given taps; without effects, the taps pass all frames."""
         taps: defaultdict[tuple[int, bytes], list[cable_programs.CableTap]] = defaultdict(list)
         for tap in sorted(effects):
-            before, after = self._attached.get(tap, {}), _programs_of(tap, effects[tap])
+            before, after = self._attached.get(tap, {}), self._programs_of(tap, effects[tap])
             for priority, program in after.items():
                 if before.get(priority) != program:
                     taps[priority, program].append(tap)
@@ -279,19 +287,47 @@ class FramePrograms:
         for (priority, program), several in taps.items():
             fabric().places.run(program, several, priority, "change the frames of a cable")
 
+    def _programs_of(
+        self, tap: cable_programs.CableTap, effects: Iterable[FrameEffect]
+    ) -> dict[int, bytes]:
+        """Return the BPF programs for effects at a tap, by priority; of one effect the largest."""
+        largest: dict[str, tuple[float, ...]] = {}
+        for effect, amounts in effects:
+            largest[effect] = max(amounts, largest.get(effect, ()))
+        found = {}
+        if LOST in largest:
+            found[cable_programs.CUT] = cable_programs.drop()
+        if CORRUPTED in largest:
+            program = cable_programs.drop_with_bit_errors(*largest[CORRUPTED])
+            found[cable_programs.CORRUPT] = program
+        if DUPLICATED in largest:
+            (percent,) = largest[DUPLICATED]
+            program = cable_programs.duplicate_randomly(percent / 100, tap.hook)
+            found[cable_programs.DUPLICATE] = program
+        if REORDERED in largest:
+            percent, jitter_ms = largest[REORDERED]
+            program = cable_programs.hold_randomly(percent / 100, self._hold(tap, jitter_ms / 1000))
+            found[cable_programs.REORDER] = program
+        return found
 
-def _programs_of(tap: cable_programs.CableTap, effects: Iterable[FrameEffect]) -> dict[int, bytes]:
-    """Return the BPF programs for effects at a tap, by priority; of one effect the largest."""
-    amounts: dict[str, float] = {}
-    for effect, amount in effects:
-        amounts[effect] = max(amount, amounts.get(effect, 0.0))
-    found = {}
-    if LOST in amounts:
-        found[cable_programs.CUT] = cable_programs.drop()
-    if CORRUPTED in amounts:
-        program = cable_programs.drop_with_bit_errors(amounts[CORRUPTED])
-        found[cable_programs.CORRUPT] = program
-    if DUPLICATED in amounts:
-        program = cable_programs.duplicate_randomly(amounts[DUPLICATED] / 100, tap.hook)
-        found[cable_programs.DUPLICATE] = program
-    return found
+    def _hold(self, tap: cable_programs.CableTap, delay_s: float) -> int:
+        """Return the interface that returns frames to a tap after a delay."""
+        home, deed = fabric(), "hold frames of a cable"
+        if tap not in self._holds:
+            near, far = home.new_index(), home.new_index()
+            ends = [link_requests.End(f"late{one}", one, home.descriptor) for one in (near, far)]
+            home.send(link_requests.cable(*ends, mtu=HOLD_MTU, group=home.group))
+            # The process receives frames before the program drops them.
+            for index, program in (
+                (near, cable_programs.end_hold(tap)),
+                (far, cable_programs.drop()),
+            ):
+                incoming = cable_programs.CableTap(index, nl.CLSACT_INGRESS, alone=True)
+                home.places.run(program, [incoming], cable_programs.OWN, deed)
+                if home.speaks_ipv6:  # the kernel would send frames of its own over the cable
+                    home.send(link_requests.change(index, no_ipv6_address=True, deed=deed))
+            home.send(*(link_requests.change(index, up=True, deed=deed) for index in (near, far)))
+            self._holds[tap] = near, far
+        near, far = self._holds[tap]
+        delay_line.join(far, far, delay_s, 0.0)
+        return near

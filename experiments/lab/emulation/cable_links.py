@@ -30,7 +30,7 @@ from experiments.lab.emulation.nodes import (
     refuse_options,
 )
 from experiments.lab.linux import cable_programs, link_requests, shaping
-from experiments.lab.linux.delays import FrameDelayer
+from experiments.lab.linux.delays import delay_line
 from experiments.lab.linux.namespaces import Namespace, fabric
 from experiments.lab.linux.queueing import Queue
 from hosts.linux import netlink_numbers as nl
@@ -44,8 +44,6 @@ LONGEST_NAME = 15
 LINK_OPTIONS = {"port1", "port2", "intfName1", "intfName2", "addr1", "addr2", "intf"}
 LINK_OPTIONS |= {"cls1", "cls2", "params1", "params2", "fast", "mac", "ip", "ifconfig", "up"}
 LINK_OPTIONS |= {"bw", "loss", "max_queue_size"}
-
-delay_line = FrameDelayer()
 
 
 class LabLink(Link):

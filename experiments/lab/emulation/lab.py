@@ -216,7 +216,7 @@ class Lab:
             return ActiveFault(fault.kind, (self.topology.node_name(nodes[0]),), at_s)
         names = [self.topology.node_name(node) for node in nodes]
         with self._lock:
-            active = self.faults.begin(fault.kind, *names, amount=fault.amount)
+            active = self.faults.begin(fault.kind, *names, amounts=fault.amounts)
             self._log_fault(active)
             if active.definition.target == RACK:
                 for server in map(self.node, active.what[1:]):
@@ -251,8 +251,8 @@ class Lab:
         return self.begin(Fault("rack", (f"s{switch}",)))
 
     def _log_fault(self, fault: ActiveFault) -> ActiveFault:
-        amount = {"amount": fault.amount} if fault.amount else {}
-        self.log(fault.kind, fault.at_s, what=self.names_in(fault), **amount)
+        amounts = {"amounts": fault.amounts} if fault.amounts else {}
+        self.log(fault.kind, fault.at_s, what=self.names_in(fault), **amounts)
         self._inform_switches()
         return fault
 

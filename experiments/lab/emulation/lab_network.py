@@ -24,7 +24,7 @@ from typing import Any
 from mininet.log import info
 from mininet.net import Mininet
 
-from experiments.lab.emulation.cable_links import ETHERNET_MTU, LabLink, delay_line
+from experiments.lab.emulation.cable_links import ETHERNET_MTU, LabLink
 from experiments.lab.emulation.cable_shapes import CableShape, CableShapes
 from experiments.lab.emulation.nodes import (
     ApplicationIntf,
@@ -34,6 +34,7 @@ from experiments.lab.emulation.nodes import (
     interface_index_in,
 )
 from experiments.lab.linux import cgroups, link_requests, shaping
+from experiments.lab.linux.delays import delay_line
 from experiments.lab.linux.kernel_settings import KernelSettings
 from experiments.lab.linux.namespaces import fabric
 from experiments.lab.linux.queueing import Queue

@@ -1,11 +1,11 @@
 """Small BPF programs of cables, assembled here, and netlink requests that attach them.
 
 The programs drop all packets (a silent cut), drop a fraction of them (loss, bit errors), send some
-twice (duplicates), pass packets to
-another interface's far end (a patch panel), detach packets from the socket that sent them (see
-`detach_from_socket`), send them past a bridge (`straight_on`), and recognize control messages for
-the queue (`control_message_filter`). Each is a few instructions long, so no compiler is needed. The
-first three run before all other programs at an interface, which see only the packets that passed.
+twice (duplicates) or late (`hold_randomly`), pass packets to another interface's far end (a patch
+panel), detach packets from the socket that sent them (see `detach_from_socket`), send them past a
+bridge (`straight_on`), and recognize control messages for the queue (`control_message_filter`).
+Each is a few instructions long, so no compiler is needed. The programs that hold, drop or duplicate
+packets run before all other programs at an interface, which see only the packets that passed.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ TO_INGRESS = 1
 # Offsets of fields in a packet's BPF context (struct __sk_buff).
 LENGTH, MARK, PROTOCOL, PRIORITY, IFINDEX, SEGMENTS, SOCKET = 0, 8, 16, 32, 40, 164, 168
 DUPLICATE_MARK = 0x70647570  # mark of a duplicate, which is not duplicated again
+LATE_MARK = 0x6C617465  # mark of a packet that was held, which is not held again
 # Offsets of protocol numbers in an Ethernet frame.
 ETHERTYPE_AT, DCN_PROTOCOL_AT, IP_PROTOCOL_AT, INNER_PROTOCOL_AT = 12, 14 + 1, 14 + 9, 14 + 20 + 9
 
@@ -40,7 +41,7 @@ ETHERTYPE_AT, DCN_PROTOCOL_AT, IP_PROTOCOL_AT, INNER_PROTOCOL_AT = 12, 14 + 1, 1
 NAMED_PEER = 0x0670
 
 # Order in which the lab's BPF programs run at an interface, all before a forwarder's.
-OWN, CUT, CORRUPT, LOSS, DUPLICATE, PATCH, STRAIGHT_ON = range(1, 8)
+OWN, REORDER, CUT, CORRUPT, LOSS, DUPLICATE, PATCH, STRAIGHT_ON = range(1, 9)
 # priority of tunnel filters at a machine's cards, where other software has programs too
 GUARD = 14789
 CONTROL, MARKING = 1, 2  # priorities of tc filters that select a packet's queue
@@ -115,6 +116,33 @@ def duplicate_randomly(probability: float, hook: int) -> bytes:
     return start + _unless_drawn(probability) + send + passes
 
 
+def hold_randomly(probability: float, index: int) -> bytes:
+    """Return the BPF program that sends a packet to interface `index` with a probability.
+
+    The interface leads to a process that holds the packet (see `delays`), and `end_hold` brings
+    it back with a mark. A packet is held once; duplicates are not held.
+    """
+    passes = _verdict_instructions(ACT_UNSPEC)
+    unmark = ebpf.set_register(R1, 0) + ebpf.store(ebpf.WORD, R6, MARK, R1) + passes
+    start = ebpf.copy(R6, R1) + ebpf.load(ebpf.WORD, R2, R1, MARK)
+    start += ebpf.skip_if(ebpf.DIFFERENT, R2, LATE_MARK, ebpf.length(unmark)) + unmark
+    start += ebpf.skip_if(ebpf.DIFFERENT, R2, DUPLICATE_MARK, ebpf.length(passes)) + passes
+    hold = ebpf.set_register(R1, index) + _redirect_instructions(REDIRECT)
+    return start + _unless_drawn(probability) + hold
+
+
+def end_hold(tap: CableTap) -> bytes:
+    """Return the BPF program that returns a held packet to the tap at which it was taken.
+
+    A switch forwards heart-beats past its shapers (`PAST_SHAPERS`), after their hold as well.
+    """
+    back = ebpf.set_register(R1, tap.ifindex)
+    back += _redirect_instructions(REDIRECT, to_ingress=tap.hook == nl.CLSACT_INGRESS)
+    mark = ebpf.copy(R6, R1) + ebpf.set_register(R1, LATE_MARK)
+    mark += ebpf.store(ebpf.WORD, R6, MARK, R1) + ebpf.copy(R1, R6)
+    return mark + _bypass_of_heart_beats(back) + back
+
+
 def detach_from_socket(*, by_filter: bool) -> bytes:
     """Return the BPF program that detaches packets from the TCP socket that sent them.
 
@@ -143,10 +171,13 @@ def bypass_shapers_for_heartbeats() -> bytes:
     return _bypass_of_heart_beats() + _verdict_instructions(ACT_UNSPEC)
 
 
-def _bypass_of_heart_beats() -> bytes:
-    """Return the start of a BPF program that lets heart-beats bypass the shapers."""
+def _bypass_of_heart_beats(end: bytes | None = None) -> bytes:
+    """Return the start of a BPF program that lets heart-beats bypass the shapers.
+
+    For heart-beats the program ends with the instructions `end`; by default they pass.
+    """
     past = ebpf.set_register(R1, PAST_SHAPERS) + ebpf.store(ebpf.WORD, R6, PRIORITY, R1)
-    past += _verdict_instructions(ACT_UNSPEC)
+    past += _verdict_instructions(ACT_UNSPEC) if end is None else end
     is_beat = ebpf.load_packet(ebpf.BYTE, DCN_PROTOCOL_AT)
     is_beat += ebpf.skip_if(ebpf.DIFFERENT, R0, Protocol.HEART_BEAT, ebpf.length(past)) + past
     is_dcn = ebpf.load(ebpf.WORD, R2, R1, PROTOCOL)
@@ -168,9 +199,13 @@ def mac_of_peer(index: int) -> str:
     return ":".join(f"{byte:02x}" for byte in struct.pack("!HI", NAMED_PEER, index))
 
 
-def _redirect_instructions(helper: int) -> bytes:
+def _redirect_instructions(helper: int, *, to_ingress: bool = False) -> bytes:
     """Return the BPF instructions that pass a packet to the interface with index R1."""
-    return ebpf.set_register(R2, 0) + ebpf.call_helper(helper) + ebpf.EXIT
+    return (
+        ebpf.set_register(R2, TO_INGRESS if to_ingress else 0)
+        + ebpf.call_helper(helper)
+        + ebpf.EXIT
+    )
 
 
 def hand_to_named_peer() -> bytes:

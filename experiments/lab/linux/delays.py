@@ -1,9 +1,11 @@
-"""Cables with a delay, for kernels without netem: a process that holds each frame for its delay.
+"""A process that holds frames: of cables with a delay on kernels without netem, and late frames.
 
-The cable is a patch panel (see `links`). Its two ends are joined by this process, which reads
-frames at an end and writes them to the other end when they are due. Super-packets stay whole and
-keep their unfinished checksums (PACKET_VNET_HDR), so a system call moves up to 64 KB. Frames that
-do not fit into a queue of 64 MB are dropped, as on any long cable with too much traffic.
+A cable with a delay is a patch panel (see `links`). Its two ends are joined by this process, which
+reads frames at an end and writes them to the other end when they are due. Frames that a cable
+delivers late (`cable_programs.hold_randomly`) arrive at an interface of their own, and leave by it.
+Super-packets arrive whole and with unfinished checksums (PACKET_VNET_HDR), and leave whole if the
+kernel knows their headers, else as single frames (`sendable`). Frames that do not fit into a queue
+of 64 MB are dropped, as on any long cable with too much traffic.
 
 `FrameDelayer` is the lab's handle: it starts ``python -m experiments.lab.linux.delays`` in the
 fabric and sends the cables in lines of JSON. When the lab dies, the process's standard input is
@@ -17,8 +19,10 @@ import json
 import random
 import select
 import socket
+import struct
 import subprocess
 import sys
+import threading
 import time
 from collections import deque
 from typing import Any
@@ -26,58 +30,72 @@ from typing import Any
 from experiments.base.interpreter import module_command
 from hosts.linux.calls import bind_to_interface, minimise_timer_slack, readable
 from hosts.linux.rights import take_role
+from hosts.wire.frame import ETH_DCN, ETH_IP
 from topos.base.errors import PillarboxError
 
 SOL_PACKET, PACKET_VNET_HDR, PACKET_IGNORE_OUTGOING = 263, 15, 23
 SO_RCVBUFFORCE, SO_SNDBUFFORCE = 33, 32
 ETH_P_ALL = 0x0003
-VNET_HEADER_BYTES = 10
-MOST_FRAME = 65536 + 14 + VNET_HEADER_BYTES
+# struct virtio_net_hdr: flags, kind of super-packet, size of the headers, payload of each segment,
+# beginning of the TCP header, and the place of the checksum in it
+VNET_HEADER = struct.Struct("=BBHHHH")
+UNFINISHED_CHECKSUM = 1  # a flag of the header
+TCP_SUPER_PACKET, WITH_ECN = 1, 0x80  # a kind of super-packet, and an additional bit
+ETHERNET_BYTES = 14
+MOST_FRAME = 65536 + ETHERNET_BYTES + VNET_HEADER.size
 MOST_HELD_BYTES = 64 << 20
+TCP_FIN, TCP_PSH, TCP_CWR = 0x01, 0x08, 0x80  # flags in the fourteenth byte of a TCP header
 BATCH_FRAMES = 64  # frames read from a port before other ports are served
 GONE = {errno.ENETDOWN, errno.ENODEV, errno.ENXIO}
 FULL = {errno.ENOBUFS, errno.EAGAIN, errno.ENOMEM}
 
 
 class FrameDelayer:
-    """Starts and controls the process that delays frames of cables if the kernel has no netem."""
+    """Starts and controls the process that delays frames."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
+        self._lock = threading.RLock()  # cables and faults change in several threads
 
     def join(self, source: int, target: int, delay_s: float, jitter_s: float) -> None:
         """Forward frames from interface `source` to interface `target` after a delay."""
-        process = self._delay_process()
-        assert process.stdin and process.stdout
         order = {"source": source, "target": target, "delay_s": delay_s, "jitter_s": jitter_s}
-        try:
-            process.stdin.write(json.dumps(order) + "\n")
-            process.stdin.flush()
-            answer = process.stdout.readline().strip()
-        except OSError as error:
-            answer = str(error)
+        with self._lock:
+            process = self.start()
+            assert process.stdin and process.stdout
+            try:
+                process.stdin.write(json.dumps(order) + "\n")
+                process.stdin.flush()
+                answer = process.stdout.readline().strip()
+            except OSError as error:
+                answer = str(error)
         if answer != "ok":
             raise PillarboxError(
-                f"a cable with a delay could not be made ({answer or 'the delay process ended'}): "
-                "see the messages above, or use links without delay"
+                f"frames could not be delayed ({answer or 'the delay process ended'}): see the "
+                "messages above, or use links without delay and faults other than reorder"
             )
 
-    def _delay_process(self) -> subprocess.Popen[str]:
-        if self._process is None:
-            self._process = subprocess.Popen(
-                module_command("experiments.lab.linux.delays"),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-                start_new_session=True,  # Ctrl-C goes to the prompt only
-            )
-        return self._process
+    def start(self) -> subprocess.Popen[str]:
+        """Start the process that delays frames, unless it is running; return the process."""
+        with self._lock:
+            if self._process is None:
+                self._process = subprocess.Popen(
+                    module_command("experiments.lab.linux.delays"),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                    start_new_session=True,  # Ctrl-C goes to the prompt only
+                )
+            return self._process
 
     def stop(self) -> None:
         """End the process that delays frames; the next cable with a delay starts a new process."""
         process, self._process = self._process, None
         if process is not None:
             process.communicate()  # closing its standard input ends the delay process
+
+
+delay_line = FrameDelayer()
 
 
 class DelayedDirection:
@@ -108,13 +126,67 @@ class DelayedDirection:
                 return due
             frames.popleft()
             self.held_bytes -= len(frame)
-            try:
-                self.target.send(frame)
-            except OSError as error:
-                # A full port queue or a cut cable drops the frame.
-                if error.errno not in GONE | FULL:
-                    raise
+            for one in sendable(frame):
+                try:
+                    self.target.send(one)
+                except OSError as error:
+                    # A full port queue or a cut cable drops the frame.
+                    if error.errno not in GONE | FULL:
+                        raise
         return float("inf")
+
+
+def sendable(packet: bytes) -> list[bytes]:
+    """Return a received frame as it can be sent: a super-packet with a header below IP in frames.
+
+    The kernel checks the headers of super-packets that a program sends, and drops super-packets
+    with a DCN header or with IP in IP. All frames begin with a `VNET_HEADER`.
+    """
+    flags, kind, _, size, tcp, checksum_at = VNET_HEADER.unpack_from(packet)
+    frame = packet[VNET_HEADER.size :]
+    if kind & ~WITH_ECN != TCP_SUPER_PACKET or not flags & UNFINISHED_CHECKSUM:
+        return [packet]
+    headers = _headers_between(frame, tcp)
+    if len(headers) < 2:  # plain IPv4, or unknown
+        return [packet]
+    data_at = tcp + (frame[tcp + 12] >> 4) * 4
+    start = VNET_HEADER.pack(UNFINISHED_CHECKSUM, 0, 0, 0, tcp, checksum_at)
+    (sequence,) = struct.unpack_from("!I", frame, tcp + 4)
+    found = []
+    for at in range(data_at, len(frame), size):
+        data, head = frame[at : at + size], bytearray(frame[:data_at])
+        less = len(frame) - data_at - len(data)
+        for header in headers:
+            _add(head, header + 2, -less)
+            _add(head, header + 10, less)  # checksum, by RFC 1624
+        _add(head, tcp + checksum_at, -less)  # sum over the pseudo-header, with the length of TCP
+        struct.pack_into("!I", head, tcp + 4, (sequence + at - data_at) % 2**32)
+        # The first segment alone reports a smaller window, the last one alone pushes or ends.
+        head[tcp + 13] &= ~(TCP_CWR if at > data_at else 0)
+        head[tcp + 13] &= ~(TCP_FIN | TCP_PSH if at + size < len(frame) else 0)
+        found.append(start + head + data)
+    return found
+
+
+def _headers_between(frame: bytes, end: int) -> list[int]:
+    """Return the positions of the headers between Ethernet and TCP; none if one is unknown.
+
+    DCN, BCube and IPv4 headers have their length in words in the second half of the first byte, the
+    length of a packet from the third byte on, and the checksum from the eleventh byte on.
+    """
+    if struct.unpack_from("!H", frame, ETHERNET_BYTES - 2)[0] not in (ETH_IP, ETH_DCN):
+        return []
+    found, at = [], ETHERNET_BYTES
+    while at < end and frame[at] & 0x0F:
+        found.append(at)
+        at += (frame[at] & 0x0F) * 4
+    return found if at == end else []
+
+
+def _add(head: bytearray, at: int, growth: int) -> None:
+    """Add to 16 bits of a header by one's complement arithmetic, as checksums do."""
+    (before,) = struct.unpack_from("!H", head, at)
+    struct.pack_into("!H", head, at, (before + growth) % 0xFFFF)
 
 
 class FrameDelayLoop:

@@ -110,7 +110,7 @@ def why(lab: Lab, source: int, destination: int) -> dict[str, Any]:
 def faults_in_effect(lab: Lab) -> list[Fault]:
     """Return the active faults of cables, switches and racks, in the notation of commands."""
     return [
-        Fault(fault.kind, tuple(lab.names_in(fault)[: 1 + fault.of_cable]), amount=fault.amount)
+        Fault(fault.kind, tuple(lab.names_in(fault)[: 1 + fault.of_cable]), amounts=fault.amounts)
         for fault in lab.faults.active
     ]
 

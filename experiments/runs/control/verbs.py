@@ -69,9 +69,8 @@ def _fault_sentence(lab: Lab, fault: ActiveFault) -> str:
     first, *rest = lab.names_in(fault)
     target = f"{first}-{rest[0]}" if fault.of_cable else first
     predicate = fault.definition.predicate.format(first=first, rest=" ".join(rest))
-    number = fault.definition.amount
-    amount = f" ({fault.amount:g} {number.unit})" if number else ""
-    return f"{target} {predicate}{amount}"
+    amounts = fault.definition.amount_text(fault.amounts)
+    return f"{target} {predicate} ({amounts})" if amounts else f"{target} {predicate}"
 
 
 def _revive(lab: Lab, words: list[str]) -> Answer:

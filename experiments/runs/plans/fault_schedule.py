@@ -155,7 +155,7 @@ def _random_faults(
     others: Sequence[_PlannedFault],
 ) -> list[_PlannedFault]:
     """Return the random faults of a fault rate; none overlaps another fault."""
-    kind, amount = kind_of(rate.fault)
+    kind, amounts = kind_of(rate.fault)
     targets = fault_targets(topology, kind)
     require(bool(targets), f"{topology.spec} has no target for a fault {rate.fault!r}")
     # Random targets have a separate seed, so that random fault times are equal in all networks.
@@ -164,7 +164,7 @@ def _random_faults(
     for at_s in _fault_times(rate, workload, random.Random(f"{seed} moments")):
         for nodes in target_draw.sample(targets, len(targets)):
             named = tuple(topology.name(node) for node in nodes)
-            fault = Fault(kind, named, at_s, at_s + rate.lasting_s, amount)
+            fault = Fault(kind, named, at_s, at_s + rate.lasting_s, amounts)
             planned = _planned_fault(topology, fault)
             if not any(map(planned.clashes, (*others, *found))):
                 found.append(planned)

@@ -30,6 +30,7 @@ from experiments.runs.trials.summary import (
     value_and_interval,
     values,
 )
+from hosts.base.fault_kinds import fault_kind
 from hosts.base.faults import kind_of, read
 from topos.base.errors import PillarboxError
 from topos.base.topology import Topology
@@ -163,15 +164,18 @@ def faults(plan: Experiment, networks: Mapping[str, Topology]) -> list[str]:
             one = read(fault.fault)
             what = " or ".join(dict.fromkeys(named(one.what, network) for network in own))
             until = f" until {units.time(one.until_s)}" if one.until_s is not None else ""
-            kind = f"{one.kind}{f' {one.amount:g}' if one.amount else ''}"
+            kind = _named_kind(one.kind, one.amounts)
             lines.append(f"{kind} {what or named(one.what)} at {units.time(one.at_s)}{until}")
         else:
             lasting = units.time(fault.lasting_s)
             often = f"{fault.per_minute:g} per minute at random"
-            kind, amount = kind_of(fault.fault)
-            named_kind = f"{kind} {amount:g}" if amount else kind
-            lines.append(f"{named_kind}: {often}, each for {lasting}")
+            lines.append(f"{_named_kind(*kind_of(fault.fault))}: {often}, each for {lasting}")
     return lines
+
+
+def _named_kind(name: str, amounts: Iterable[float]) -> str:
+    """Return the name of a kind of fault, followed by the numbers of a fault."""
+    return f"{name} {fault_kind(name).amount_words(amounts)}".rstrip()
 
 
 def named(what: Iterable[str], network: Topology | None = None) -> str:

@@ -86,6 +86,8 @@ class FaultInjector:
         say: Callable[[str], object] = str,  # Receiver of event lines; the default ignores them.
     ) -> None:
         self._lab, self._say = lab, say
+        for fault in schedule:
+            lab.faults.prepare(fault_kind(fault.kind))
         begins = [_ScheduledAction(fault.at_s, True, fault) for fault in schedule]
         ends = [_ScheduledAction(f.until_s, False, f) for f in schedule if f.until_s is not None]
         self._due = sorted(begins + ends, key=lambda due: due[:2])

@@ -20,14 +20,23 @@ SECONDS = st.integers(0, 10**7).map(lambda ms: ms / 1000)
 def faults(draw):
     kind = draw(st.sampled_from(FAULT_KINDS))
     what = tuple(draw(NAMES) for _ in range(1 + (kind.target == CABLE)))
-    amount = draw(st.integers(1, 1000)) * kind.amount.most / 1000 if kind.amount else 0.0
-    return Fault(kind.name, what, draw(SECONDS), draw(st.none() | SECONDS), float(f"{amount:.12g}"))
+    amounts = tuple(float(f"{draw(st.floats(one.least, one.most)):.12g}") for one in kind.amounts)
+    return Fault(kind.name, what, draw(SECONDS), draw(st.none() | SECONDS), amounts)
 
 
 @given(faults())
 def test_what_is_written_is_read_again(fault):
     assert read(str(fault)) == fault
     assert read(str(fault).split()) == fault
+
+
+@pytest.mark.parametrize("kind", FAULT_KINDS)
+def test_optional_numbers_are_the_usual_ones_if_they_are_left_out(kind):
+    words = f"{kind.verb} {'0.3-4.0' if kind.target == CABLE else 's2'} {kind.option}"
+    usual = tuple(one.usual for one in kind.amounts)
+    assert read(f"{words} {kind.amount_words(usual)} at 2").amounts == usual
+    required = " ".join(f"{one.usual:g}" for one in kind.amounts if not one.word)
+    assert read(f"{words} {required} at 2").amounts == usual
 
 
 WRONG = [
@@ -40,6 +49,14 @@ WRONG = [
     ("kil 1.3", r"there is no fault 'kil': did you mean kill\?"),
     ("kill", "write: kill A"),
     ("kill 1.3 silent", "does not end with 'silent': write: kill A"),
+    ("duplicate 0.3-4.0", "write: duplicate A-B PERCENT"),
+    (
+        "reorder 0.3-4.0 jitter 5",
+        r"'jitter' is not a number: write reorder A-B PERCENT \[jitter MS\]",
+    ),
+    ("reorder 0.3-4.0 1 jitter", r"write: reorder A-B PERCENT \[jitter MS\]"),
+    ("reorder 0.3-4.0 60", "the share of frames of reorder is 0.001 to 50 %, not 60"),
+    ("reorder 0.3-4.0 1 jitter 0", "the lateness of reorder is 0.1 to 1000 ms, not 0"),
     ("cut 0.3-4.0 at noon", "'noon' in 'cut 0.3-4.0 at noon' is no number of seconds"),
 ]
 

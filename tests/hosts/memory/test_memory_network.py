@@ -6,7 +6,15 @@ import topos
 from hosts.base.failures import parse_failures
 from hosts.base.timers import FAST
 from hosts.dcell.plain import DCellRouting
-from hosts.memory.frame_devices import Corrupt, Duplicate, FrameDelay, FrameHop, FrameTap, Loss
+from hosts.memory.frame_devices import (
+    Corrupt,
+    Duplicate,
+    FrameDelay,
+    FrameHop,
+    FrameTap,
+    Loss,
+    Reorder,
+)
 from hosts.memory.memory_network import HOP_DELAY_S, MemoryNetwork
 from hosts.memory.tryout import network_of, packet_path
 
@@ -107,6 +115,20 @@ def test_devices_stack() -> None:
     corrupt.run(0.01)
     assert not trip.arrived_s
     assert trip.lost.startswith(("bad", "truncated"))
+
+
+def test_late_frames_arrive_once_after_frames_sent_later() -> None:
+    for share, jitter_s in ((0.1, 0.005), (0.5, 0.02)):
+        net = network(Reorder(share, jitter_s, seed=1))
+        trips = net.stream(A, NEAR, every_s=0.001, seconds=1.0, source_port=7)
+        net.run(2.0)
+        assert [len(trip.arrived_s) for trip in trips] == [1] * 1000
+        delays_s = [trip.arrived_s[0] - trip.sent_s for trip in trips]
+        late = [delay_s for delay_s in delays_s if delay_s > HOP_DELAY_S + jitter_s / 2]
+        assert late == [pytest.approx(HOP_DELAY_S + jitter_s)] * len(late)
+        assert len(late) == pytest.approx(1000 * share, abs=6 * (1000 * share * (1 - share)) ** 0.5)
+        first = delays_s.index(late[0])
+        assert trips[first].arrived_s > trips[first + 1].arrived_s
 
 
 def test_stream_sends_at_its_rate() -> None:

@@ -43,10 +43,11 @@ export function eventText(event) {
 }
 
 // Return the sentence of the event at which a fault begins.
-function faultText({ target, predicate, unit }, { what, amount }) {
+function faultText({ target, predicate, amounts: named }, { what, amounts = [] }) {
   const words = { first: what[0], rest: what.slice(1).join(" ") };
   const subject = target === "cable" ? `cable ${what.join(" – ")}` : `${target === "rack" ? "switch" : target} ${what[0]}`;
-  return `${subject} ${predicate.replace(/\{(\w+)\}/g, (_, name) => words[name])}${amount ? ` (${amount} ${unit})` : ""}`;
+  const numbers = named.map(({ word, unit }, i) => `${word} ${amounts[i]} ${unit}`.trim()).join(", ");
+  return `${subject} ${predicate.replace(/\{(\w+)\}/g, (_, name) => words[name])}${numbers ? ` (${numbers})` : ""}`;
 }
 
 // Return the symbol of an event's kind.

@@ -97,9 +97,9 @@ export class Panel {
   cableFaults(cable) {
     const kinds = Object.entries(this.page.recording.fault_kinds).filter(([, kind]) => kind.target === "cable");
     return kinds.map(([name, kind]) => {
-      const amount = kind.amount === null ? [] : [String(kind.amount)];
-      const text = `${name[0].toUpperCase()}${name.slice(1)}${amount.length ? ` (${amount})` : ""}`;
-      const words = [cable, ...(kind.option ? [kind.option] : []), ...amount];
+      const amounts = kind.amounts.flatMap(({ word, usual }) => (word ? [word, String(usual)] : [String(usual)]));
+      const text = `${name[0].toUpperCase()}${name.slice(1)}${amounts.length ? ` (${amounts.join(" ")})` : ""}`;
+      const words = [cable, ...(kind.option ? [kind.option] : []), ...amounts];
       return [text, kind.verb, words, { cut: "c", "silent cut": "s" }[name] ?? ""];
     });
   }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -182,7 +183,7 @@ def check_cut(lab: LabOverMachines) -> None:
 
 
 def check_frame_faults(lab: LabOverMachines) -> None:
-    """See that frames between machines are duplicated, and what only one machine can do refused."""
+    """See that frames between machines come twice or late; one-way cuts are refused."""
     source, destination = 0, lab.topology.servers - 1
     way = [lab.node(name) for name in lab.trace(source, destination)["path"]]
     ends = next(
@@ -193,15 +194,26 @@ def check_frame_faults(lab: LabOverMachines) -> None:
         lab.begin(Fault("one-way cut", names))
     ping = ["ping", "-c", "2", "-i", "0.2", "-W", "2", lab.topology.ip(destination)]
 
-    def duplicated() -> bool:
+    def answer() -> str:
         with lab.host(source).popen(ping, text=True) as process:
-            return "DUP!" in process.communicate()[0]
+            text: str = process.communicate()[0]
+            return text
+
+    def duplicated() -> bool:
+        return "DUP!" in answer()
+
+    def late() -> bool:
+        return any(float(ms) >= 500 for ms in re.findall(r"time=([\d.]+)", answer()))
 
     assert not duplicated()
-    fault = lab.begin(Fault("duplicate", names, amount=100.0))
+    fault = lab.begin(Fault("duplicate", names, amounts=(100.0,)))
     wait_until(duplicated, "no packet arrives twice")
     lab.end(fault)
     wait_until(lambda: not duplicated(), "packets still arrive twice")
+    fault = lab.begin(Fault("reorder", names, amounts=(50.0, 500.0)))
+    wait_until(late, "no packet arrives late")
+    lab.end(fault)
+    wait_until(lambda: not late(), "packets still arrive late")
 
 
 def cables_of(lab: LabOverMachines, a: int, b: int) -> list[tuple[int, int]]:

@@ -74,6 +74,12 @@ async def touch(tab: Browser, cable: str, servers: list[str]) -> None:
     await tab.click(f"#{cable} .grip")
     await tab.key("h")
     await tab.until(f"document.querySelector('#{cable}').dataset.failed === ''")
+    await tab.click(".deeds .reorder")
+    await tab.until(f"document.querySelector('#{cable}').dataset.failed === 'reorder'")
+    late = "delivers some frames late (1 %, jitter 5 ms)"
+    await tab.until(f"document.getElementById('events').textContent.includes('{late}')")
+    await tab.key("h")
+    await tab.until(f"document.querySelector('#{cable}').dataset.failed === ''")
 
 
 async def type_at(tab: Browser, server: str) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import select
 import socket
+import struct
 import time
 from contextlib import suppress
+from itertools import accumulate
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ import topos
 from topos.base.errors import PillarboxError
 
 pytestmark = pytest.mark.root
-SO_RCVBUFFORCE = 33
+SO_RCVBUFFORCE, SO_TIMESTAMPNS = 33, 35
 
 
 def lab(spec: str, **options: Any) -> Any:
@@ -265,17 +267,17 @@ def test_bit_errors_lose_long_frames_and_duplicates_arrive_twice() -> None:
     with lab("tree,2,1", rate_mbit=None) as net:
         h0, h1, faults = net["h0"], net["h1"], Faults(net)
         assert reached(h0, h1.IP())
-        fault = faults.begin("corrupt", "h0", "s0", amount=1e-5)
+        fault = faults.begin("corrupt", "h0", "s0", amounts=(1e-5,))
         # 1 - (1 - 1e-5)^(8 x 1442) = 10.9 % of 2000, and 1.1 %; six standard deviations.
         assert 2000 - received_of(h0, h1, 2000, 1400) == pytest.approx(218, abs=6 * 14)
         assert 2000 - received_of(h0, h1, 2000, 100) == pytest.approx(23, abs=6 * 4.8)
         faults.undo(fault)
         for percent, expected, apart in ((100.0, 2000, 0), (30.0, 1300, 6 * 14.5)):
-            fault = faults.begin("duplicate", "s0", "h0", amount=percent)
+            fault = faults.begin("duplicate", "s0", "h0", amounts=(percent,))
             assert received_of(h0, h1, 1000, 100) == pytest.approx(expected, abs=apart)
             faults.undo(fault)
-        weak = faults.begin("duplicate", "s0", "h0", amount=1.0)
-        strong = faults.begin("duplicate", "h0", "s0", amount=100.0)
+        weak = faults.begin("duplicate", "s0", "h0", amounts=(1.0,))
+        strong = faults.begin("duplicate", "h0", "s0", amounts=(100.0,))
         cut = faults.begin("silent cut", "h0", "s0")
         assert received_of(h0, h1, 100, 100) == 0
         faults.undo(cut)
@@ -290,7 +292,7 @@ def test_a_flapping_cable_loses_its_carrier_in_turns_until_it_is_repaired() -> N
 
     with lab("tree,2,1") as net:
         events, faults = listen(net["h0"]), Faults(net)
-        fault = faults.begin("flapping", "h0", "s0", amount=0.05)
+        fault = faults.begin("flapping", "h0", "s0", amounts=(0.05,))
         for _ in range(2):
             next_event(events, "h0-eth0", False)
             next_event(events, "h0-eth0", True)
@@ -301,3 +303,59 @@ def test_a_flapping_cable_loses_its_carrier_in_turns_until_it_is_repaired() -> N
         faults.undo(cut)
         next_event(events, "h0-eth0", True)
         assert not select.select([events], [], [], 0.2)[0]  # it has ended
+
+
+def arrivals_at(ip: str, sender: Any, receiver: Any, count: int) -> list[tuple[int, float]]:
+    """Send numbered UDP packets; return the number and the delay in ms of each that arrives."""
+    with receiver.namespace:
+        arrivals = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with sender.namespace:
+        departures = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    found: list[tuple[int, float]] = []
+    with arrivals, departures:
+        arrivals.bind((ip, 5000))
+        arrivals.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 24)
+        arrivals.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        for number in range(count):
+            departures.sendto(struct.pack("=QQ", number, time.time_ns()), (ip, 5000))
+        while select.select([arrivals], [], [], 0.5)[0]:
+            packet, [(_, _, stamp)], _, _ = arrivals.recvmsg(16, 64)
+            number, sent_ns = struct.unpack("=QQ", packet)
+            seconds, nanoseconds = struct.unpack("=qq", stamp)
+            found.append((number, (seconds * 10**9 + nanoseconds - sent_ns) / 1e6))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("spec", "delay", "cable", "ips"),
+    [
+        ("tree,2,1", None, ("h0", "s0"), {"h0": "10.0.0.1", "h1": "10.0.0.2"}),
+        ("tree,2,1", "1ms", ("h0", "s0"), {"h0": "10.0.0.1", "h1": "10.0.0.2"}),
+        ("dcell,3,1", None, ("h0", "h3"), {"h0": "10.9.0.1", "h3": "10.9.0.2"}),
+    ],
+)
+def test_late_frames_arrive_once_each_after_frames_sent_later(
+    spec: str, delay: str | None, cable: tuple[str, str], ips: dict[str, str]
+) -> None:
+    from experiments.lab.emulation.active_faults import Faults
+
+    with lab(spec, rate_mbit=None, delay=delay) as net:
+        if spec == "dcell,3,1":
+            direct(net)
+        first, second = ips
+        assert reached(net[first], ips[second])
+        faults = Faults(net)
+        for percent, jitter_ms in ((20.0, 50.0), (2.0, 150.0)):
+            fault = faults.begin("reorder", *cable, amounts=(percent, jitter_ms))
+            for sender, receiver in ((first, second), (second, first)):
+                found = arrivals_at(ips[receiver], net[sender], net[receiver], 2000)
+                assert sorted(number for number, _ in found) == list(range(2000))
+                newest = accumulate((number for number, _ in found), max)
+                late = [one for one, other in zip(found, newest, strict=True) if one[0] < other]
+                assert late == sorted(late)  # late frames keep their order
+                share, deviation = 20 * percent, (20 * percent * (1 - percent / 100)) ** 0.5
+                assert len(late) == pytest.approx(share, abs=6 * deviation)
+                assert jitter_ms <= min(ms for _, ms in late) < 2 * jitter_ms
+            faults.undo(fault)
+        found = arrivals_at(ips[second], net[first], net[second], 200)
+        assert [number for number, _ in found] == list(range(200))

@@ -17,6 +17,7 @@ from experiments.lab.emulation import convergence
 from experiments.runs.plans.fault_schedule import failures_of
 from experiments.runs.trials.trial_faults import begun
 from hosts.base.algorithms import route
+from hosts.base.faults import Fault
 from tests.benches.failover import FAULTS, latest_flow_path, path_faults
 from tests.experiments.labs import PLANES, WAIT_S, lab_of, wait_until
 from topos.base.errors import PillarboxError
@@ -131,6 +132,34 @@ def test_a_connection_survives_every_fault_on_its_path(
     assert kinds["healed"] == kinds["cut"] + kinds["silent cut"] + kinds["switch"]
     moments = [event["at_s"] for event in events if event["event"] != "forwarder ended"]
     assert moments == sorted(moments)
+
+
+@pytest.mark.few
+@pytest.mark.parametrize("plane", PLANES)
+@pytest.mark.parametrize("spec", CONNECTIONS)
+def test_late_frames_of_a_connection_arrive(spec: str, plane: str, tmp_path: Path) -> None:
+    """Let a connection with super-packets go over cables that deliver every second frame late."""
+    routing, *names = CONNECTIONS[spec]
+    with lab_of(spec, tmp_path, routing=routing, plane=plane, mtu=1500) as lab:
+        source, destination = map(lab.server, names)
+        for _, plug in lab.topology.neighbours(source):
+            lab.begin(Fault("reorder", (names[0], lab.name(plug.node)), amounts=(50.0, 1.0)))
+        address, received = (lab.topology.ip(destination), 5001), bytearray()
+        with lab.host(destination).live_namespace():
+            listener = socket.create_server(address)
+        with listener, lab.host(source).live_namespace():
+            client = socket.create_connection(address, WAIT_S)
+            server, _ = listener.accept()
+        with client, server:
+            sending = threading.Thread(target=client.sendall, args=[PATTERN * 8])
+            sending.start()
+            while len(received) < len(PATTERN) * 8 and (data := server.recv(1 << 16)):
+                received += data
+            sending.join(WAIT_S)
+        assert received == PATTERN * 8
+        interfaces = list(Path("/sys/class/net").glob("late*/statistics"))
+        assert sum(int((one / "tx_packets").read_text()) for one in interfaces)
+        assert not sum(int((one / "tx_dropped").read_text()) for one in interfaces)
 
 
 @pytest.mark.parametrize("plane", PLANES)

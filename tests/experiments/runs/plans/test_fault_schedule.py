@@ -25,7 +25,7 @@ rates = st.builds(
     FaultRate,
     fault=st.sampled_from(
         [
-            f"{kind.words} {kind.amount.usual:g}" if kind.amount else kind.words
+            f"{kind.words} {kind.amount_words(one.usual for one in kind.amounts)}".rstrip()
             for kind in FAULT_KINDS
         ]
     ),
