@@ -124,7 +124,7 @@ def run_trial(order: TrialOrder, connection: Any, folder: Path) -> TrialMeasurem
     """Run one trial in a stock Mininet lab; return its measurements."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     trial = order.trial
-    with StockLab(parse(trial.system.network), trial.system, folder, trial.seed) as lab:
+    with StockLab(order.topology, trial.system, folder, trial.seed) as lab:
         return trial_worker.measured_in(lab, order, connection.send)
 
 

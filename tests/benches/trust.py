@@ -63,7 +63,7 @@ def _disturbed_trial(network: str, case: str, rate_mbit: float, seconds: float, 
     rate = TOO_FAST_MBIT if case == TOO_FAST else rate_mbit
     system = System(network, rate_mbit=rate)
     return tried(
-        system, greedy(network, seconds), seed, busy_processors() if case == BURNERS else None
+        system, greedy(system, seconds), seed, busy_processors() if case == BURNERS else None
     )
 
 

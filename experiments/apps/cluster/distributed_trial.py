@@ -8,7 +8,6 @@ from typing import Any
 
 from experiments.runs.trials.order import TrialMeasurements, TrialOrder
 from experiments.runs.trials.trial_worker import main, measured_in
-from topos.base.spec import parse
 
 
 def run_trial(order: TrialOrder, connection: Any, folder: Path) -> TrialMeasurements:
@@ -18,11 +17,10 @@ def run_trial(order: TrialOrder, connection: Any, folder: Path) -> TrialMeasurem
 
     trial = order.trial
     connection.send(("phase", "starting machines"))
-    topology = parse(trial.system.network)
     machines, cluster = trial.system.machines, trial.system.cluster
     ground = NamedCluster(cluster, machines) if cluster else None
     with LabOverMachines(
-        topology, trial.system, folder, machines, trial.seed, ground=ground
+        order.topology, trial.system, folder, machines, trial.seed, ground=ground
     ) as lab:
         connection.send(("phase", "servers find their neighbours"))
         lab.wait_converged()

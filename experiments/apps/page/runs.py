@@ -13,12 +13,10 @@ from experiments.apps.page.picture import recording_head
 from experiments.apps.page.recording import Recording
 from experiments.apps.page.standalone import files, standalone
 from experiments.base.files import give_to_user, write_atomically
-from experiments.runs.plans.loading import experiment_of
 from experiments.runs.reporting import series
 from experiments.runs.trials import records
 from experiments.runs.trials.trial_faults import FAULT_EVENTS, HEALED, KILL, REVIVE, killed_by
 from topos.base.errors import PillarboxError, require
-from topos.base.spec import parse
 from topos.base.topology import Topology
 
 PAGE = "page.html"  # file name of a run's recording in the report's folder
@@ -50,8 +48,7 @@ def recording_of(folder: Path, number: int | None = None) -> Recording:
     """
     run = records.load(folder)
     record = _selected_record(run, number)
-    plan = experiment_of(run.manifest["plan"])
-    topology = parse(next(one.network for one in plan.systems if one.name == record["system"]))
+    topology = next(one.topology for one in run.plan.systems if one.name == record["system"])
     few = topology.servers <= MOST_SERVERS
     require(
         few,
@@ -70,7 +67,7 @@ def recording_of(folder: Path, number: int | None = None) -> Recording:
             **recording_head(topology),
             "about": [
                 ["run", folder.resolve().name],
-                ["experiment", plan.name],
+                ["experiment", run.plan.name],
                 ["trial", str(record["trial"] + 1)],
                 ["system", record["system"]],
                 ["verdict", "valid" if record["valid"] else "not valid"],

@@ -28,7 +28,6 @@ from experiments.runs.trials.records import MANIFEST, TRIAL_FILE
 from experiments.runs.trust.readings import DurationStatistics, Readings
 from experiments.runs.trust.verdict import judge
 from topos.base.errors import PillarboxError
-from topos.base.spec import parse
 
 TABLES = ("flows", "links")
 MOST_TABLE_BYTES, MOST_JSON_BYTES = 8_000_000, 1_000_000
@@ -142,7 +141,7 @@ class _Reader:
         manifest = json.loads(_text(self.files, f"{self.name}/{MANIFEST}"))
         experiment = self._experiment(manifest["plan"])
         for system in experiment.systems:
-            if manifest["networks"][system.name] != network_facts(parse(system.network)):
+            if manifest["networks"][system.name] != network_facts(system.topology):
                 raise StudentError(f"its {system.network} does not have the cables of this network")
         flows, links = (self._table(table) for table in TABLES)
         rate_mbit = number_of(experiment.systems[0].rate_mbit)
@@ -242,7 +241,7 @@ class _Reader:
     ) -> None:
         """Raise StudentError if a submitted trial's totals, flows and cable bytes disagree."""
         pairs = {(_server(row["source"]), _server(row["destination"])) for row in flows}
-        network = parse(trial.system.network)
+        network = trial.system.topology
         names = [network.address(server) for server in range(network.servers)]
         whole = [row for row in flows if row["status"] == COMPLETED]
         if pairs != {(a, b) for a in names for b in names if a != b} or len(whole) != len(pairs):

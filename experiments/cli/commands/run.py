@@ -140,12 +140,14 @@ def command(
 
     trials = sum(len(block) for block in blocks(experiment) if block[0].repeat < experiment.repeats)
     folder = resume or out or new_name(experiment)
-    orders_of(experiment)  # Raises errors of the experiment before the progress display starts.
+    orders = orders_of(experiment)  # Raises errors before the progress display starts.
     try:
         with Live(trials, experiment.name) as live, _trial_runner(experiment, folder) as measure:
             if when_quiet:
                 measure = _when_quiet(measure)
-            done = run(experiment, folder, live=live, measure=measure, plain_csv=plain_csv)
+            done = run(
+                experiment, folder, orders=orders, live=live, measure=measure, plain_csv=plain_csv
+            )
     except KeyboardInterrupt:
         raise PillarboxError(f"stopped: continue with `pillarbox run --resume {folder}`") from None
     except OSError as error:

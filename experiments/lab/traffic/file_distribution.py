@@ -94,13 +94,6 @@ def hop_flows(plan: DistributionPlan, size_bytes: int) -> list[tuple[int, Flow]]
     ]
 
 
-def tool(lab: Lab, workload: Workload, seed: int, sending: Sending) -> FileDistributionTool:
-    """Return the traffic tool that distributes a file of the workload's `volume_bytes`."""
-    plan = plan_for(lab.topology, workload, seed)
-    assert workload.volume_bytes is not None
-    return FileDistributionTool(lab, plan, workload.volume_bytes, sending, seed)
-
-
 def plan_for(topology: Topology, workload: Workload, seed: int) -> DistributionPlan:
     """Return the source, receivers and trees of a workload that distributes a file.
 

@@ -30,7 +30,6 @@ from hosts.base.algorithms import algorithms, route
 from hosts.base.failures import NONE, Failures
 from hosts.base.path import Path
 from topos.base.errors import UnknownNameError, require
-from topos.base.spec import parse
 from topos.base.topology import Topology
 
 if TYPE_CHECKING:
@@ -219,7 +218,7 @@ def bound_bps(
     if not flows or len({flow.volume_bytes for flow in flows}) > 1:
         return None
     together = flows[0].volume_bytes is not None
-    most = _max_total_rate(topology.spec, pairs, together)
+    most = _max_total_rate(topology, pairs, together)
     efficiency = header_efficiency(header_bytes(topology, routing), mtu)
     return None if most is None else most * rate_bps * efficiency
 
@@ -227,9 +226,10 @@ def bound_bps(
 @functools.lru_cache(
     maxsize=16
 )  # cached, since the repeats of an experiment often have the same pairs of servers
-def _max_total_rate(spec: str, pairs: tuple[tuple[int, int], ...], together: bool) -> float | None:
+def _max_total_rate(
+    topology: Topology, pairs: tuple[tuple[int, int], ...], together: bool
+) -> float | None:
     """Return the maximum total rate of these flows, in units of a cable's rate."""
-    topology = parse(spec)
     if len({source for source, _ in pairs}) * 2 * topology.cables > MOST_VARIABLES:
         return None
     if together:

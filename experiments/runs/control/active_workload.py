@@ -16,7 +16,6 @@ from weakref import WeakKeyDictionary
 import numpy
 
 from experiments.base.units import with_prefix
-from experiments.models.workloads.collectives.plan import is_collective
 from experiments.models.workloads.flows import EndableTool, Tool
 from experiments.runs.control.ideal_so_far import GoodputAndBound
 from experiments.runs.trials.recorded_paths import PathSampler, paths_of
@@ -248,7 +247,7 @@ def path_bound_between(
     rate_mbit, workload = lab.settings.rate_mbit, order.workload
     if rate_mbit is None or lab.routing.endswith(".py"):
         return None
-    if workload.arrivals or workload.options.get("distribute") or is_collective(workload):
+    if workload.arrivals or order.plan:
         return None  # no bound: the flows of such workloads are not all active simultaneously
     from experiments.models.fluid.path_bound import PathBound
 

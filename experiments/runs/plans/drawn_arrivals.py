@@ -18,7 +18,6 @@ from experiments.models.workloads.traces import read_trace
 from experiments.models.workloads.workload import Workload
 from experiments.runs.plans.experiment import System
 from topos.base.errors import require
-from topos.base.spec import parse
 
 
 def arrivals_of(system: System, workload: Workload, seed: int) -> Arrivals:
@@ -36,7 +35,7 @@ def arrivals_of(system: System, workload: Workload, seed: int) -> Arrivals:
         f"{workload.tool} cannot send flows that arrive over time: remove tool to use the "
         "generator",
     )
-    topology = parse(system.network)
+    topology = system.topology
     deadline_s = workload.options.get(DEADLINE)
     number = isinstance(deadline_s, int | float) and not isinstance(deadline_s, bool)
     require(
@@ -89,7 +88,7 @@ def load_of(system: System, workload: Workload) -> float | None:
 def capacity_of(system: System, workload: Workload, seed: int) -> float:
     """Return the network capacity in bit/s that the offered load is a share of."""
     assert system.rate_mbit is not None
-    topology = parse(system.network)
+    topology = system.topology
     routing = system.routing or usual_routing(topology)
     return workload_capacity_bps(
         topology, workload, seed, routing, system.rate_mbit * 1e6, system.mtu

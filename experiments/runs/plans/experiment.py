@@ -7,12 +7,15 @@ flows and the same faults at the same times.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from functools import cached_property
+from typing import Any, ClassVar
 
 from experiments.models.workloads.workload import Workload, check_load
 from hosts.base.faults import kind_of, read
 from hosts.live.settings import LabSettings
 from topos.base.errors import require
+from topos.base.spec import parse
+from topos.base.topology import Topology
 
 # Example of the text of a fault, such as in the TOML key `fault`, for error messages.
 WRITTEN = 'fault = "cut 0.3-4.0 at 2 until 4", or fault = "kill" with per_minute and lasting_s'
@@ -44,6 +47,21 @@ class System(LabSettings):
         require(self.machines >= 1, f"a network runs on 1 machine or more, not {self.machines}")
         if self.at_load is not None:
             check_load(self.at_load)
+
+    @cached_property
+    def topology(self) -> Topology:
+        """Network that the spec describes, parsed once and sent along to other processes.
+
+        Raises PillarboxError if the spec is invalid.
+        """
+        return parse(self.network)
+
+    @classmethod
+    def of_lab(cls, topology: Topology, **settings: Any) -> System:
+        """Return the system of a running lab, whose network is known: no spec is parsed."""
+        system = cls(topology.spec, **settings)
+        vars(system)["topology"] = topology
+        return system
 
     @property
     def name(self) -> str:

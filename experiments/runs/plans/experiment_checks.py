@@ -8,7 +8,6 @@ from experiments.models.workloads.workload import Workload
 from experiments.runs.plans.experiment import Experiment
 from hosts.base.faults import read
 from topos.base.errors import InvalidValueError, PillarboxError, meant
-from topos.base.spec import parse
 
 
 def check_experiment(experiment: Experiment) -> None:
@@ -16,7 +15,7 @@ def check_experiment(experiment: Experiment) -> None:
     for number, system in enumerate(experiment.systems):
         place = f"systems.{number}"
         try:
-            topology = parse(system.network)
+            topology = system.topology
         except PillarboxError as error:
             raise InvalidValueError(str(error), f"{place}.network") from None
         try:

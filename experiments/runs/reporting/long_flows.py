@@ -14,7 +14,6 @@ import numpy
 import pandas
 
 from experiments.models.packets.simulated_tcp import simulate_tcp_flows
-from experiments.runs.plans.loading import experiment_of
 from experiments.runs.reporting.overlay import RepeatedTrial, repeated
 from experiments.runs.trials.records import Run
 from topos.base.errors import require
@@ -45,7 +44,7 @@ def lasting(run: Run) -> pandas.DataFrame:
 
 
 def _duration_s(run: Run) -> float:
-    found = experiment_of(run.manifest["plan"]).workload.duration_s
+    found = run.plan.workload.duration_s
     return math.nan if found is None else float(found)
 
 

@@ -37,13 +37,11 @@ from experiments.models.packets.simulated_tcp import (
 from experiments.models.port_bursts import owed_bytes
 from experiments.models.simulator.paths import routes, routing_by_name
 from experiments.runs.plans.experiment import System
-from experiments.runs.plans.loading import experiment_of
 from experiments.runs.reporting import style
 from experiments.runs.reporting.drawing.drawing_files import FORMATS, rendered
 from experiments.runs.trials.recorded_paths import path_of
 from experiments.runs.trials.records import Run
 from topos.base.errors import require
-from topos.base.spec import parse
 from topos.base.topology import Topology
 
 if TYPE_CHECKING:
@@ -73,7 +71,7 @@ def repeated(run: Run) -> Iterator[RepeatedTrial]:
 
     Raises PillarboxError for a run that a simulation cannot repeat.
     """
-    experiment = experiment_of(run.manifest["plan"])
+    experiment = run.plan
     systems = {system.name: system for system in experiment.systems}
     require(
         not experiment.faults,
@@ -87,7 +85,7 @@ def repeated(run: Run) -> Iterator[RepeatedTrial]:
                 system.rate_mbit is not None,
                 f"the cables of {system.name} have no rate: choose a run with rate_mbit",
             )
-            topology, routing = parse(system.network), str(record["routing"])
+            topology, routing = system.topology, str(record["routing"])
             paths, back = _forward_and_reverse_paths(topology, routing, flows)
             header = header_bytes(topology, routing)
             tcp = _tcp_settings(system, topology, header, experiment.workload.congestion)

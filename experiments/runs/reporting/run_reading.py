@@ -19,7 +19,6 @@ from experiments.runs.plans.values import plain
 from experiments.runs.trials import records, schema, store
 from experiments.runs.trials.records import Run
 from topos.base.errors import PillarboxError, require
-from topos.base.spec import parse
 from topos.base.topology import Topology
 
 TABLES = ("trials", *schema.TABLES)
@@ -52,7 +51,7 @@ class RunContents:
     @property
     def run(self) -> Run:
         """The run's records as a `Run` of `experiments.runs.trials.records`."""
-        return Run(self.folder, self.manifest, tuple(self.records))
+        return Run(self.folder, self.manifest, tuple(self.records), self.plan)
 
     @property
     def systems(self) -> list[str]:
@@ -63,11 +62,7 @@ class RunContents:
     @property
     def networks(self) -> dict[str, Topology]:
         """Topology of each compared system, by the system's name; empty without a plan."""
-        return (
-            {system.name: parse(system.network) for system in self.plan.systems}
-            if self.plan
-            else {}
-        )
+        return {one.name: one.topology for one in self.plan.systems} if self.plan else {}
 
 
 def read(folder: Path) -> RunContents:
@@ -116,7 +111,7 @@ def _read_trial(found: RunContents, number: int, parts: dict[str, list[pd.DataFr
     file = folder / records.TRIAL_FILE
     with _collecting_errors(found, file):
         record = records.trial_record(found.folder, number)
-        run = Run(found.folder, found.manifest, (record,))
+        run = Run(found.folder, found.manifest, (record,), found.plan)
         parts["trials"].append(run.trials)
         found.records.append(record)
         for table in schema.TABLES:

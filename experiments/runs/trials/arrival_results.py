@@ -26,7 +26,6 @@ from experiments.models.workloads.sizes import ALL, CLASSES
 from experiments.runs.plans.drawn_arrivals import capacity_of, load_of
 from experiments.runs.plans.experiment import System
 from experiments.runs.trust.readings import DurationStatistics, spread
-from topos.base.spec import parse
 
 if TYPE_CHECKING:
     from experiments.runs.trials.order import TrialMeasurements, TrialOrder
@@ -77,7 +76,7 @@ def _unloaded_s(system: System, found: TrialMeasurements) -> Any:
     from experiments.models.fluid.unloaded_time import idle_network_completion_s, path_cable_counts
     from experiments.models.port_bursts import burst_bytes
 
-    topology = parse(system.network)
+    topology = system.topology
     flows = [result.flow for result in found.results]
     delay = checked_delay(system.delay, None)
     return idle_network_completion_s(
@@ -133,7 +132,7 @@ def together_of(order: TrialOrder, flows: Sequence[Mapping[str, Any]]) -> Row:
     relative to the time that its busiest port needs if all ports of a server send or receive: no
     routing gets below 1.
     """
-    workload, topology = order.workload, parse(order.trial.system.network)
+    workload, topology = order.workload, order.topology
     if workload.pattern not in (INCAST, SHUFFLE, REQUESTS) or workload.trace is not None:
         return {}
     counted = [row for row in flows if row["measured"]]

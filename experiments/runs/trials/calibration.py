@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.base.files import output_folder
 from topos.base.errors import PillarboxError, require
-from topos.base.spec import parse
 
 if TYPE_CHECKING:
     from experiments.runs.plans.experiment import System
@@ -157,7 +156,7 @@ def known_as(system: System) -> str:
     from experiments.lab.emulation.defaults import chosen_plane, usual_routing
     from hosts.base.load import router_for
 
-    topology = parse(system.network)
+    topology = system.topology
     routing, plane = system.routing or usual_routing(topology), system.plane
     if topology.ports > 1:  # Servers with one port do not relay: routing and plane do not matter.
         router_for(topology, routing)  # Raises PillarboxError for an unknown routing.

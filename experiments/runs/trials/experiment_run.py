@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from experiments.base.files import only_writer, output_folder
 from experiments.models.workloads.flows import Flow
@@ -29,8 +29,10 @@ from experiments.runs.trials.summary import main_measure, totals_text, values, v
 from experiments.runs.trials.trial_process import TrialDisplay, TrialError, measure
 from hosts.base.load import router_for
 from topos.base.errors import UnsupportedError, require
-from topos.base.spec import parse
-from topos.base.topology import Topology
+
+if TYPE_CHECKING:
+    from experiments.models.workloads.collectives.plan import CollectivePlan
+    from experiments.models.workloads.distribution_plan import DistributionPlan
 
 Measure: TypeAlias = Callable[[TrialOrder, TrialDisplay, Path], TrialMeasurements]
 
@@ -45,6 +47,7 @@ def run(
     experiment: Experiment,
     folder: Path | None = None,
     *,
+    orders: Sequence[TrialOrder] = (),
     live: TrialDisplay | None = None,
     measure: Measure = measure,
     plain_csv: bool = False,
@@ -58,6 +61,8 @@ def run(
     folder : Path, optional
         Folder of the records: a new folder, or the folder of a run of the same plan, which is then
         resumed; the plan may have more repeats.
+    orders : sequence of TrialOrder, optional
+        Orders of the first block, if the caller has made them (`orders_of`).
     live : TrialDisplay, optional
         Progress display (see experiments.runs.reporting.progress); none by default.
     measure : callable, optional
@@ -65,22 +70,25 @@ def run(
     plain_csv : bool
         True writes short addresses of servers in CSV (see `records.write_combined`).
     """
-    orders_of(experiment)  # Raises PillarboxError before the first trial if a trial cannot run.
+    # Raises PillarboxError before the first trial if a trial cannot run.
+    prepared = {one.trial.number: one for one in orders or orders_of(experiment)}
     folder = output_folder(folder or new_name(experiment))
     store.settle(folder)
     display = live or TrialDisplay()
     with only_writer(folder):
         about = _begun_manifest(experiment, folder)
         for block in blocks(experiment):
-            done = records.load(folder)
+            done = records.load(folder, experiment)
             if block[0].repeat >= experiment.repeats and _is_precise(experiment, done):
                 break
             finished = {one["trial"] for one in done.records}
             for trial in block:
+                order = prepared.pop(trial.number, None)
                 if trial.number not in finished:
-                    _run_trial(order_of(experiment, trial), folder, about, display, measure)
+                    order = order or order_of(experiment, trial)
+                    _run_trial(order, folder, about, display, measure)
         store.write_json(folder / MANIFEST, about | {"ended": moment()})
-        done = records.load(folder)
+        done = records.load(folder, experiment)
         records.write_combined(done, plain_csv=plain_csv)
     return done
 
@@ -94,23 +102,24 @@ def order_of(experiment: Experiment, trial: Trial) -> TrialOrder:
     """Return the order of a trial: its flows and its faults, drawn from its seed."""
     from experiments.runs.plans.fault_schedule import schedule
 
-    topology, workload = parse(trial.system.network), experiment.workload
+    topology, workload = trial.system.topology, experiment.workload
     routing = trial.system.routing
     if routing and not routing.endswith(".py"):
         router_for(topology, routing)  # Raises PillarboxError for an unknown routing.
     name = trial.system.name
     faults_of_system = [one for one in experiment.faults if not one.systems or name in one.systems]
     if trial.system.machines > 1:
-        check_machines(topology, trial.system, workload)
+        check_machines(trial.system, workload)
     faults = schedule(topology, faults_of_system, workload, trial.seed)
-    flows = _flows_of(topology, workload, trial)
-    return TrialOrder(trial, workload, tuple(flows), tuple(faults), topology.servers)
+    flows, plan = _flows_and_plan(workload, trial)
+    return TrialOrder(trial, workload, tuple(flows), tuple(faults), plan)
 
 
-def check_machines(topology: Topology, system: System, workload: Workload) -> None:
+def check_machines(system: System, workload: Workload) -> None:
     """Raise PillarboxError if a system and its workload cannot run over several machines."""
     from experiments.models.workloads.collectives.plan import is_collective
 
+    topology = system.topology
     require(
         system.machines <= topology.servers,
         f"{topology.spec} has {topology.servers} servers, too few for {system.machines} machines",
@@ -127,29 +136,31 @@ def check_machines(topology: Topology, system: System, workload: Workload) -> No
     )
 
 
-def _flows_of(topology: Topology, workload: Workload, trial: Trial) -> list[Flow]:
-    """Return the flows of a trial's workload.
+def _flows_and_plan(
+    workload: Workload, trial: Trial
+) -> tuple[list[Flow], CollectivePlan | DistributionPlan | None]:
+    """Return the flows of a trial's workload, and the plan that makes them wait for one another.
 
     The flows of a file distribution are its hops, those of a collective operation its connections.
     """
     from experiments.models.workloads.collectives.plan import collective_of
 
-    collective = collective_of(topology, workload, trial.system.algorithm, trial.seed)
+    topology, algorithm = trial.system.topology, trial.system.algorithm
+    collective = collective_of(topology, workload, algorithm, trial.seed)
     if collective:
-        return collective.flows()
-    seed = trial.seed
+        return collective.flows(), collective
     if workload.arrivals is not None:
         from experiments.runs.plans.drawn_arrivals import arrivals_of
 
-        return arrivals_of(trial.system, workload, seed).flows()
+        return arrivals_of(trial.system, workload, trial.seed).flows(), None
     if not workload.options.get("distribute"):
         from experiments.models.workloads.patterns import flows_of
 
-        return flows_of(topology, workload, seed)
+        return flows_of(topology, workload, trial.seed), None
     from experiments.lab.traffic.file_distribution import hop_flows, plan_for
 
-    plan = plan_for(topology, workload, seed)
-    return [flow for _, flow in hop_flows(plan, workload.volume_bytes or 0)]
+    plan = plan_for(topology, workload, trial.seed)
+    return [flow for _, flow in hop_flows(plan, workload.volume_bytes or 0)], plan
 
 
 def _begun_manifest(experiment: Experiment, folder: Path) -> dict[str, Any]:
@@ -196,7 +207,7 @@ def _run_trial(
 ) -> None:
     """Run one trial and write its records and the manifest."""
     trial = order.trial
-    topology = parse(trial.system.network)
+    topology = order.topology
     name = f"{trial.system.name}, repeat {trial.repeat + 1}"
     live.begin_trial(name, order.flows, number=trial.number + 1, address=topology.address)
     with tempfile.TemporaryDirectory() as scratch:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from experiments.models.workloads.workload import Workload
 from experiments.runs.plans.experiment import Experiment, System
 from experiments.runs.plans.trials import Trial
-from topos.base.spec import parse
 
 if TYPE_CHECKING:
     from experiments.runs.trust.verdict import Verdict
@@ -34,13 +33,13 @@ class Tried(NamedTuple):
     carried_bits: float = 0.0  # Bits sent over all cables, both directions.
 
 
-def greedy(network: str, duration_s: float = DURATION_S) -> Workload:
+def greedy(system: System, duration_s: float = DURATION_S) -> Workload:
     """Return a greedy workload: all-to-all for up to 40 servers, else a permutation.
 
-    >>> greedy("bcube,4,1").pattern, greedy("dcell,4,2").pattern
+    >>> greedy(System("bcube,4,1")).pattern, greedy(System("dcell,4,2")).pattern
     ('all-to-all', 'permutation')
     """
-    few = parse(network).servers <= MOST_ALL_TO_ALL
+    few = system.topology.servers <= MOST_ALL_TO_ALL
     found = all_to_all(duration_s)
     return found if few else replace(found, pattern="permutation")
 
@@ -70,7 +69,7 @@ def tried(
     from experiments.runs.trials.trial_process import TrialDisplay, TrialError, measure
     from experiments.runs.trust.verdict import Verdict
 
-    experiment = Experiment("greedy", "", (system,), workload or greedy(system.network), seed=seed)
+    experiment = Experiment("greedy", "", (system,), workload or greedy(system), seed=seed)
     order = order_of(experiment, Trial(0, system, 0, seed))
     with tempfile.TemporaryDirectory() as scratch, alongside or nullcontext():
         try:

@@ -20,7 +20,6 @@ from experiments.runs.trials.order import FlowPathsAtTime, TrialMeasurements, Tr
 from experiments.runs.trials.recorded_paths import paths_of
 from hosts.base.failures import NONE
 from hosts.base.path import Path
-from topos.base.topology import Topology
 
 if TYPE_CHECKING:
     from experiments.models.fluid.path_bound import Bools, Floats
@@ -47,14 +46,13 @@ class TrialIdeal(NamedTuple):
 
 
 def trial_ideal(
-    topology: Topology,
     order: TrialOrder,
     found: TrialMeasurements,
     paths: Sequence[Path | None],  # Paths of the flows at the end of the trial.
     end_s: float,
 ) -> TrialIdeal:
     """Return the ideal of a trial whose cables all have the rate of its system."""
-    spans = _spans(topology, order, found, paths, end_s)
+    spans = _spans(order, found, paths, end_s)
     delivered = _DeliveryCurves(found.results)
     total = IdealTotal(order.workload.volume_bytes is not None)
     for one in spans:
@@ -104,14 +102,14 @@ class IdealTotal:
 
 
 def _spans(
-    topology: Topology,
     order: TrialOrder,
     found: TrialMeasurements,
     paths: Sequence[Path | None],
     end_s: float,
 ) -> list[Span]:
     """Return the spans of a trial; neighbouring spans with the same paths are merged."""
-    system, pairs = order.trial.system, [(r.flow.source, r.flow.destination) for r in found.results]
+    topology, system = order.topology, order.trial.system
+    pairs = [(r.flow.source, r.flow.destination) for r in found.results]
     rate_bps, mtu = (system.rate_mbit or 0.0) * 1e6, system.mtu
 
     computed = {(found.paths, NONE): list(paths)}

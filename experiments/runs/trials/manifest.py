@@ -23,7 +23,6 @@ from experiments.base.processes import proc_field
 from experiments.runs.plans.experiment import Experiment
 from experiments.runs.plans.values import plain
 from experiments.runs.trials import schema
-from topos.base.spec import parse
 from topos.base.topology import Topology
 
 PACKAGES = ("numpy", "pandas", "pyarrow", "scipy", "numba")
@@ -41,9 +40,7 @@ def manifest(experiment: Experiment, command_line: list[str]) -> dict[str, Any]:
         "schema_version": schema.VERSION,
         "pillarbox": versions(),
         "plan": plain(experiment),
-        "networks": {
-            system.name: network_facts(parse(system.network)) for system in experiment.systems
-        },
+        "networks": {one.name: network_facts(one.topology) for one in experiment.systems},
         "machine": machine(),
         "systems": {},  # Facts of each system's lab, added later: see `lab_facts`.
         "begun": moment(),

@@ -5,14 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from experiments.models.workloads.collectives.plan import CollectivePlan
 from experiments.models.workloads.flows import Flow, FlowResult
 from experiments.models.workloads.workload import Workload
 from experiments.runs.plans.trials import Trial
 from hosts.base.failures import Failures
 from hosts.base.faults import Fault
+from topos.base.topology import Topology
 
 if TYPE_CHECKING:
     from experiments.lab.traffic.collective_tool import TransferResult
+    from experiments.models.workloads.distribution_plan import DistributionPlan
     from experiments.runs.trust.readings import Readings
 
 # Time limit for starting and ending a lab, in seconds, and addition for each of its servers.
@@ -22,18 +25,33 @@ SETUP_S_PER_SERVER = 0.1
 
 @dataclass(frozen=True)
 class TrialOrder:
-    """Order to run one trial: its system, its flows and its faults."""
+    """Order to run one trial: its system, its flows and its faults.
+
+    An order is complete: it goes to the trial's process and then to the trial's outcome, and
+    neither of them parses a spec or plans the traffic again.
+    """
 
     trial: Trial
     workload: Workload
     flows: tuple[Flow, ...]
     faults: tuple[Fault, ...]
-    servers: int
+    # Plan of a collective operation or of a file distribution, whose flows wait for one another.
+    plan: CollectivePlan | DistributionPlan | None = None
+
+    @property
+    def topology(self) -> Topology:
+        """Network of the trial's system."""
+        return self.trial.system.topology
+
+    @property
+    def collective(self) -> CollectivePlan | None:
+        """Plan of the trial's collective operation; None for other workloads."""
+        return self.plan if isinstance(self.plan, CollectivePlan) else None
 
     @property
     def limit_s(self) -> float:
         """Time limit of the whole trial in seconds, from its first process on."""
-        return SETUP_S + SETUP_S_PER_SERVER * self.servers + self.workload.timeout_s
+        return SETUP_S + SETUP_S_PER_SERVER * self.topology.servers + self.workload.timeout_s
 
 
 class FlowPathsAtTime(NamedTuple):

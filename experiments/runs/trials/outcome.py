@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.models.fluid.collective import flow_ends_s
 from experiments.models.workloads.collectives.bound import collective_time_bound_s
-from experiments.models.workloads.collectives.plan import CollectivePlan, collective_of
 from experiments.models.workloads.flows import COMPLETED, FAILED, FlowResult
 from experiments.runs.plans.trials import Trial
 from experiments.runs.trials.arrival_results import (
@@ -29,7 +28,6 @@ from experiments.runs.trials.statistics import jain, spread
 from experiments.runs.trials.trial_faults import killed_by
 from experiments.runs.trust.verdict import judge
 from hosts.base.path import Path
-from topos.base.spec import parse
 from topos.base.topology import Topology
 
 if TYPE_CHECKING:
@@ -56,23 +54,20 @@ def failed(trial: Trial, reason: str) -> Outcome:
 
 def outcome(order: TrialOrder, found: TrialMeasurements) -> Outcome:
     """Return the records (totals and table rows) of a trial that finished."""
-    topology = parse(order.trial.system.network)
+    topology = order.topology
     pairs = [(result.flow.source, result.flow.destination) for result in found.results]
     paths = paths_of(topology, found.routing, pairs, found.paths)
-    system = order.trial.system
-    collective = collective_of(topology, order.workload, system.algorithm, order.trial.seed)
     arrives = order.workload.arrivals is not None
-    ideal = None if arrives else ideal_of(order, found, topology, paths, collective)
-    best = best_of(order, found, topology, paths, ideal, collective)
-    totals = totals_of(found, best, bound_of(order, found, topology, collective))
+    ideal = None if arrives else ideal_of(order, found, paths)
+    best = best_of(order, found, paths, ideal)
+    totals = totals_of(found, best, bound_of(order, found))
     flows = _flow_rows(topology, found, paths, ideal)
     if arrives:
         totals |= loads(order, found)
         flows = [row | more for row, more in zip(flows, flow_columns(order, found), strict=True)]
         totals |= slowdowns_of(flows) | together_of(order, flows)
     # The hops of a file distribution and collective transfers wait for each other.
-    waiting = bool(collective or order.workload.options.get("distribute"))
-    comparable = best is not None and not waiting
+    comparable = best is not None and order.plan is None
     verdict = judge(
         found.readings,
         totals["ideal_bps"] if comparable else None,
@@ -109,11 +104,7 @@ def outcome(order: TrialOrder, found: TrialMeasurements) -> Outcome:
 
 
 def ideal_of(
-    order: TrialOrder,
-    found: TrialMeasurements,
-    topology: Topology,
-    paths: Sequence[Path | None],
-    collective: CollectivePlan | None = None,
+    order: TrialOrder, found: TrialMeasurements, paths: Sequence[Path | None]
 ) -> Ideal | None:
     """Return the ideal goodput and completion time of a trial's flows; None if unknown.
 
@@ -129,14 +120,14 @@ def ideal_of(
     flows = [result.flow for result in found.results]
     back = [(flow.destination, flow.source) for flow in flows]
     return ideal(
-        topology,
+        order.topology,
         found.routing,
         flows,
         system.rate_mbit * 1e6,
         system.mtu,
         paths=paths,
-        ack_paths=paths_of(topology, found.routing, back, found.back),
-        ends_s=partial(flow_ends_s, collective) if collective else None,
+        ack_paths=paths_of(order.topology, found.routing, back, found.back),
+        ends_s=partial(flow_ends_s, order.collective) if order.collective else None,
     )
 
 
@@ -149,10 +140,8 @@ def end_of(found: TrialMeasurements) -> float:
 def best_of(
     order: TrialOrder,
     found: TrialMeasurements,
-    topology: Topology,
     paths: Sequence[Path | None],
     ideal: Ideal | None,
-    collective: CollectivePlan | None = None,
 ) -> TrialIdeal | None:
     """Return the ideal of a trial, an upper bound of its goodput; None if it is unknown.
 
@@ -160,29 +149,23 @@ def best_of(
     """
     if ideal is None or not any(result.delivered_bytes for result in found.results):
         return None
-    if collective:
+    if order.collective:
         volume = sum(result.flow.volume_bytes or 0 for result in found.results)
         return TrialIdeal(volume * 8 / ideal.completion_s, ideal.completion_s, ())
-    return trial_ideal(topology, order, found, paths, end_of(found))
+    return trial_ideal(order, found, paths, end_of(found))
 
 
-def bound_of(
-    order: TrialOrder,
-    found: TrialMeasurements,
-    topology: Topology,
-    collective: CollectivePlan | None = None,
-) -> float | None:
+def bound_of(order: TrialOrder, found: TrialMeasurements) -> float | None:
     """Return the upper bound in bit/s of a trial's goodput under any routing; None if unknown.
 
     It is unknown in the cases of `ideal_of`, and for a file distribution. For a collective
     operation it is the goodput at which the transfers complete in the lower bound of the completion
     time.
     """
-    system = order.trial.system
-    is_distribution = order.workload.options.get("distribute")
+    system, topology, collective = order.trial.system, order.topology, order.collective
     if system.rate_mbit is None or not found.uniform:
         return None
-    if found.routing.endswith(".py") or is_distribution:
+    if found.routing.endswith(".py") or (order.plan and not collective):
         return None
     from experiments.models.fluid.ideal import bound_bps, header_bytes, header_efficiency
 

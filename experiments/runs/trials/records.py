@@ -15,12 +15,12 @@ from typing import Any
 
 import pandas
 
+from experiments.runs.plans.experiment import Experiment
 from experiments.runs.trials import schema, store
 from experiments.runs.trust.readings import MachineReadings
 from hosts.base.fault_kinds import fault_kind
 from hosts.base.faults import Fault
 from topos.base.errors import PillarboxError, require
-from topos.base.spec import parse
 
 MANIFEST, TRIAL_FILE, TRIALS = "manifest.json", "trial.json", "trials"
 REQUIRED = ("trial", "system", "repeat")  # Columns that have a value in every trial.
@@ -171,8 +171,16 @@ class Run:
     manifest: dict[str, Any] = field(repr=False)
     # Content of trial.json of each trial, in the order of trial numbers.
     records: tuple[dict[str, Any], ...] = field(repr=False)
+    # None if the manifest is damaged: only tables with short names can then be read.
+    experiment: Experiment | None = field(default=None, repr=False)
     # True: tables have full server names, 1.10.dcell; False: short addresses, 1.10.
     full_names: bool = False
+
+    @property
+    def plan(self) -> Experiment:
+        """The run's experiment, whose systems know their networks."""
+        assert self.experiment is not None
+        return self.experiment
 
     def valid(self) -> Run:
         """Return the run with only the trials that their verdicts call valid."""
@@ -185,17 +193,12 @@ class Run:
     @property
     def systems(self) -> list[str]:
         """The names of the systems, in the order of the plan."""
-        from experiments.runs.plans.loading import experiment_of
-
-        return [system.name for system in experiment_of(self.manifest["plan"]).systems]
+        return [system.name for system in self.plan.systems]
 
     @property
     def kinds(self) -> dict[str, str]:
         """The kind of each system's network, such as ``dcell``."""
-        from experiments.runs.plans.loading import experiment_of
-
-        systems = experiment_of(self.manifest["plan"]).systems
-        return {system.name: parse(system.network).kind for system in systems}
+        return {system.name: system.topology.kind for system in self.plan.systems}
 
     @cached_property
     def trials(self) -> pandas.DataFrame:
@@ -274,10 +277,11 @@ def load_with_full_names(path: Path | str) -> Run:
     return replace(load(path), full_names=True)
 
 
-def load(path: Path | str) -> Run:
+def load(path: Path | str, experiment: Experiment | None = None) -> Run:
     """Load the records of a run's finished trials, with short addresses of servers.
 
-    Raises PillarboxError if the folder is not a run, or if its records have a newer version.
+    A process that has the run's experiment passes it; else it is read from the manifest. Raises
+    PillarboxError if the folder is not a run, or if its records have a newer version.
     """
     from experiments.runs.plans.loading import experiment_of
     from experiments.runs.plans.values import plain
@@ -295,9 +299,10 @@ def load(path: Path | str) -> Run:
         "Pillarbox reads: update Pillarbox",
     )
     bring_up_to_date(manifest)
-    plan = plain(experiment_of(manifest["plan"]))  # Adds default values and checks all types.
+    # Adds default values and checks all types.
+    experiment = experiment or experiment_of(manifest["plan"])
     records = tuple(trial_record(folder, n) for n in finished_trials(folder))
-    return Run(folder, manifest | {"plan": plan}, records)
+    return Run(folder, manifest | {"plan": plain(experiment)}, records, experiment)
 
 
 def trial_record(run: Path, trial: int) -> dict[str, Any]:

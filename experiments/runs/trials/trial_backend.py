@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from experiments.lab.traffic.collective_tool import Collective
-from experiments.models.workloads.collectives.plan import collective_of
+from experiments.models.workloads.collectives.plan import CollectivePlan
+from experiments.models.workloads.distribution_plan import DistributionPlan
 from experiments.models.workloads.flows import Flow, Sending, Tool
 from experiments.runs.trials.manifest import lab_facts
 from experiments.runs.trials.order import TrialOrder
@@ -42,13 +43,14 @@ class TrialBackend:
         """Return the traffic tool that sends the flows of a trial."""
         lab, workload, trial = self.lab, order.workload, order.trial
         sending = Sending(workload.congestion, workload.interval_s, workload.timeout_s)
-        if workload.options.get("distribute"):
-            from experiments.lab.traffic.file_distribution import tool
+        match order.plan:
+            case CollectivePlan() as collective:
+                return Collective(lab, collective, sending, trial.seed)
+            case DistributionPlan() as plan:
+                from experiments.lab.traffic.file_distribution import FileDistributionTool
 
-            return tool(lab, workload, trial.seed, sending)
-        collective = collective_of(lab.topology, workload, trial.system.algorithm, trial.seed)
-        if collective:
-            return Collective(lab, collective, sending, trial.seed)
+                assert workload.volume_bytes is not None
+                return FileDistributionTool(lab, plan, workload.volume_bytes, sending, trial.seed)
         if workload.arrivals is not None:
             from experiments.lab.traffic.open_loop import OpenLoop
 

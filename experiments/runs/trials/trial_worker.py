@@ -23,7 +23,6 @@ from experiments.runs.trials.manifest import moment
 from experiments.runs.trials.order import TrialMeasurements, TrialOrder
 from hosts.linux.calls import die_with_parent
 from topos.base.errors import PillarboxError, require
-from topos.base.spec import parse
 
 if TYPE_CHECKING:
     from experiments.lab.emulation.lab import Lab
@@ -80,8 +79,7 @@ def run_trial(order: TrialOrder, connection: Any, folder: Path) -> TrialMeasurem
 
     trial = order.trial
     connection.send(("phase", "starting servers"))
-    topology = parse(trial.system.network)
-    with running(topology, trial.system, folder, trial.seed) as lab:
+    with running(order.topology, trial.system, folder, trial.seed) as lab:
         connection.send(("phase", "servers find their neighbours"))
         lab.wait_converged()
         return measured_in(lab, order, connection.send)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from experiments.lab.traffic.file_distribution import FileDistributionTool, tool
+from experiments.lab.traffic.file_distribution import FileDistributionTool, plan_for
 from experiments.models.workloads.flows import COMPLETED, FAILED, Sending
 from experiments.models.workloads.workload import Workload
 from tests.experiments import labs
@@ -28,7 +28,8 @@ lab_of = partial(labs.lab_of, rate_mbit=RATE_MBIT, timers="paper")
 
 def distributed(lab: Lab, pattern: str, size_bytes: int = SIZE) -> FileDistributionTool:
     workload = Workload(pattern, size_bytes, options={"distribute": True})
-    made = tool(lab, workload, 1, Sending(timeout_s=WAIT_S))
+    plan = plan_for(lab.topology, workload, 1)
+    made = FileDistributionTool(lab, plan, size_bytes, Sending(timeout_s=WAIT_S), 1)
     made.prepare()
     made.start(time.monotonic() + 0.02)
     return made

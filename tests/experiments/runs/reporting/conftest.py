@@ -10,7 +10,6 @@ import pytest
 from experiments.models.workloads.workload import Workload
 from experiments.runs.plans.experiment import Experiment, FaultAt, System
 from experiments.runs.trials import records, schema, store
-from topos.base.spec import parse
 
 VOLUME = 1_000_000
 RATES = {"bcube,2,1": 4e6, "tree,2,2": 2e6}
@@ -29,7 +28,7 @@ EXPERIMENT = Experiment(
 def trials():
     """Yield trial.json and the tables of each trial; the last one is invalid."""
     for trial, (repeat, system) in enumerate(product((0, 1), EXPERIMENT.systems)):
-        topology, rate = parse(system.network), RATES[system.network]
+        topology, rate = system.topology, RATES[system.network]
         flows = [flow_row(topology, trial, flow, rate) for flow in range(12)]
         done = [flow for flow in flows if flow["status"] == "completed"]
         valid = trial != 3

@@ -84,7 +84,7 @@ def test_what_greedy_flows_do_not_know_is_left_out(
     machine = Machine(50)
 
     def tried(system: System, _say: object) -> Tried:
-        Experiment("greedy", "", (system,), greedy(system.network))  # refuses what it cannot do
+        Experiment("greedy", "", (system,), greedy(system))  # refuses what it cannot do
         assert not system.algorithm
         return machine.trial(system.rate_mbit or 0.0)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -11,7 +12,8 @@ from click.testing import CliRunner
 from experiments.cli.commands.run import command
 from experiments.lab.traffic.collective_tool import TransferResult
 from experiments.models.fluid.ideal import header_bytes, header_efficiency
-from experiments.models.workloads.collectives.plan import plan_for
+from experiments.models.workloads.collectives import plan as collective_plans
+from experiments.models.workloads.collectives.plan import CollectivePlan
 from experiments.models.workloads.workload import Workload
 from experiments.runs.plans.experiment import Experiment, System
 from experiments.runs.plans.loading import load
@@ -22,7 +24,7 @@ from experiments.runs.trials.order import TrialMeasurements, TrialOrder
 from experiments.runs.trials.trial_process import TrialDisplay
 from tests.experiments.runs.trials.test_experiment_run import FakeTrials
 from topos.base.errors import PillarboxError
-from topos.base.spec import parse
+from topos.base.topology import Topology
 
 SIZE = 1_920_000
 SUMS = Experiment(
@@ -41,8 +43,8 @@ class FakeSums(FakeTrials):
     """Measures sums: every transfer takes half a second from the moment at which it could begin."""
 
     def __call__(self, order: TrialOrder, live: TrialDisplay, log: Path) -> TrialMeasurements:
-        network = parse(order.trial.system.network)
-        plan = plan_for(network, order.workload, order.trial.system.algorithm, order.trial.seed)
+        plan = order.collective
+        assert plan
         steps = tuple(
             TransferResult(
                 at, flow, one.step, "reduce", plan.volumes[at], *(one.step + m for m in MOMENTS)
@@ -64,8 +66,7 @@ def test_records_have_every_transfer_and_the_bound(tmp_path: Path) -> None:
     assert found.flows.ideal_bps.isna().all()  # they are not under way at once
     for system, ports in (("BML", 2), ("ring", 1)):
         planned = next(one for one in SUMS.systems if one.name == system)
-        network = parse(planned.network)
-        header = header_bytes(network, planned.routing)
+        header = header_bytes(planned.topology, planned.routing)
         port_bps = 20e6 * header_efficiency(header, planned.mtu)
         least_s = 2 * 3 / 4 * SIZE * 8 / (ports * port_bps)
         for _, trial in found.of(system).trials.iterrows():
@@ -73,6 +74,19 @@ def test_records_have_every_transfer_and_the_bound(tmp_path: Path) -> None:
             # Acknowledgements are all that the ideal has above the bound.
             assert least_s < trial.ideal_s < 1.02 * least_s
             assert trial.goodput_bps == pytest.approx(2 * 3 * SIZE * 8 / trial.completion_s)
+
+
+def test_each_trial_is_planned_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    made: list[str] = []
+    plan_for = collective_plans.plan_for
+
+    def counted(topology: Topology, *rest: Any) -> CollectivePlan:
+        made.append(topology.spec)
+        return plan_for(topology, *rest)
+
+    monkeypatch.setattr(collective_plans, "plan_for", counted)
+    run(SUMS, tmp_path / "run", measure=FakeSums())
+    assert sorted(made) == ["bcube,2,1"] * 2 + ["tree,2,2"] * 2
 
 
 def test_the_report_tells_how_near_each_came(tmp_path: Path) -> None:

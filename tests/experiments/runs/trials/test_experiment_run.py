@@ -6,6 +6,8 @@ import errno
 import json
 import math
 import os
+import pickle
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,6 +29,7 @@ from experiments.runs.trials.summary import advice, doubtful, summaries, text_of
 from experiments.runs.trials.trial_process import TrialDisplay, TrialError
 from experiments.runs.trust.readings import DurationStatistics, Readings
 from tests.experiments.runs.seen import SEEN
+from topos.base import spec
 from topos.base.errors import PillarboxError
 from topos.base.spec import parse
 
@@ -108,6 +111,28 @@ def _one_version(monkeypatch: pytest.MonkeyPatch):
     """Whoever commits while tests run makes no difference between two runs."""
     monkeypatch.setattr(manifest, "versions", lambda: {"version": "0"})
     monkeypatch.setattr(manifest, "machine", lambda: {"kernel": "6"})
+
+
+def test_a_run_parses_each_spec_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    parsed, network = Counter[str](), spec.network
+
+    def counted(kind: str):
+        parsed[kind] += 1
+        return network(kind)
+
+    monkeypatch.setattr(spec, "network", counted)
+    systems = tuple(replace(one) for one in EXPERIMENT.systems)  # copies without parsed networks
+    fake = FakeTrials()
+    run(replace(EXPERIMENT, systems=systems), tmp_path / "run", measure=fake)
+    sent = pickle.loads(pickle.dumps(fake.asked[0]))
+    assert sent.topology == fake.asked[0].topology
+    assert parsed == {"bcube": 1, "tree": 1}
+
+
+def test_the_system_of_a_lab_has_the_network_of_the_lab():
+    network = parse("bcube,2,1")
+    system = System.of_lab(network, rate_mbit=20.0)
+    assert system == EXPERIMENT.systems[0] and system.topology is network
 
 
 # -- the records ----------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ def measured(
         results.append(
             FlowResult(flow, "fake", COMPLETED, "", 0.0, end_s, delivered, intervals=rows)
         )
-    order = TrialOrder(Trial(0, SYSTEM, 0, 1), workload, tuple(r.flow for r in results), (), 4)
+    order = TrialOrder(Trial(0, SYSTEM, 0, 1), workload, tuple(r.flow for r in results), ())
     given = {"paths": ((),) * len(results), "back": ((),) * len(results), **more}
     found = TrialMeasurements(
         routing="bsr", plane="python", tool="fake", tool_versions={}, began={},
