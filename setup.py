@@ -143,6 +143,7 @@ setup(
         "experiments": ["py.typed"],
         "experiments.lab.observe": ["*.lua"],
         "experiments.apps.page": ["web/*"],
+        "experiments.apps.papers": ["*/*.toml"],
         "experiments.runs.reporting": ["templates/*"],
         "pillarbox-stubs": ["*.pyi"],
         "hosts.live": ["*.c", "*.h"],  # compiled where they are to run

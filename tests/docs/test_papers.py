@@ -33,7 +33,7 @@ def test_every_part_has_a_row() -> None:
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row[0]} {row[1][:20]}")
 def test_row_names_code_and_tests_that_are_there(row: list[str]) -> None:
     for cell in row[3:5]:
-        files = re.findall(r"`([\w/]+(?:\.py|/))`", cell)
+        files = re.findall(r"`([\w/-]+(?:\.py|\.toml|/))`", cell)
         folder = ROOT
         for file in files:  # the second of a folder stands without it
             path = ROOT / file if "/" in file else folder / file

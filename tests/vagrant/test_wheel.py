@@ -121,6 +121,7 @@ def test_wheel_has_what_is_no_python(wheel: Path) -> None:
     assert {"topos/py.typed", "hosts/py.typed", "experiments/py.typed", "pillarbox.py"} <= found
     assert "hosts/live/forward.bpf.c" in found
     assert "experiments/apps/page/web/page.html" in found
+    assert "experiments/apps/papers/dcell/dcell-fig11.toml" in found
     for file in (CHECKOUT / "vagrant" / "labs").rglob("*.md"):
         within = file.relative_to(CHECKOUT / "vagrant" / "labs")
         assert f"experiments/apps/teaching/sheets/{within}" in found

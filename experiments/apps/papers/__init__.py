@@ -1,7 +1,8 @@
 """Reproductions of the papers' figures and tables: a folder per paper, a file per subject.
 
-`shared.figure` defines a figure; each file registers its own figures. Figures that are in no paper
-are in ``ours``, or have names that say so.
+A live figure is a file NAME.toml (`shared.live_figure`). A simulated one is a function that a
+module registers (`shared.figure`). Figures that are in no paper are in ``ours``, or have names that
+say so.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from topos.base.errors import meant, require
@@ -21,10 +23,13 @@ if TYPE_CHECKING:
 def figures() -> dict[str, Figure]:
     """Return all reproducible figures and tables by name, in alphabetical order."""
     from experiments.apps.papers.shared.figure import FIGURES
+    from experiments.apps.papers.shared.live_figure import SUFFIX, figure_in
 
     for module in pkgutil.walk_packages(__path__, f"{__name__}."):
         importlib.import_module(module.name)
-    return dict(sorted(FIGURES.items()))
+    files = Path(__path__[0]).glob(f"*/*{SUFFIX}")
+    live = {one.stem: figure_in(one, check=False) for one in files}
+    return dict(sorted((FIGURES | live).items()))
 
 
 def names() -> list[str]:
@@ -33,7 +38,14 @@ def names() -> list[str]:
 
 
 def figure(name: str) -> Figure:
-    """Return a reproducible figure by name; raise PillarboxError if the name is unknown."""
+    """Return a reproducible figure by name, or the live figure of a FILE.toml.
+
+    Raises PillarboxError if the name is unknown or the file is no figure.
+    """
+    from experiments.apps.papers.shared.live_figure import SUFFIX, figure_in
+
+    if name.endswith(SUFFIX):
+        return figure_in(Path(name))
     known = names()
     hint = meant(name, known, "`pillarbox reproduce --list` shows all")
     require(name in known, f"no figure or table is named {name!r}: {hint}")

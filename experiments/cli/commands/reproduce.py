@@ -74,8 +74,9 @@ def command(
 ) -> None:
     """Reproduce figures of the papers and compare the numbers.
 
-    NAME is one of --list. Results in the output directory of the same code and options are kept, so
-    an interrupted call continues. report.html shows all figures, results.md their numbers.
+    NAME is one of --list, or the FILE.toml of a live figure. Results in the output directory of the
+    same code and options are kept, so an interrupted call continues. report.html shows all figures,
+    results.md their numbers.
 
     \b
     pillarbox reproduce --list
@@ -93,8 +94,8 @@ def command(
         from experiments.apps.cluster.cluster_registry import scheduler_of
 
         how["scheduler"] = scheduler_of(how["scheduler"])
-    wanted = reproductions.names() if every else list(dict.fromkeys(names))
-    figures = {name: reproductions.figure(name) for name in wanted}
+    wanted = reproductions.names() if every else names
+    figures = {figure.name: figure for figure in map(reproductions.figure, wanted)}
     live = [name for name, figure in figures.items() if figure.live]
     require(
         os.geteuid() == 0 or not live,

@@ -8,17 +8,24 @@ paths that TOR does not have (Li 2009, IV.A).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from operator import sub, truediv
 
 import numpy
 
-from experiments.apps.papers.shared.degradation import BCUBE, CURVE_RUNS, SERVERS, SWITCHES
+from experiments.apps.papers.shared.degradation import (
+    BCUBE,
+    CURVE_RUNS,
+    SERVERS,
+    SWITCHES,
+    Failing,
+    runs_of,
+)
 from experiments.apps.papers.shared.draws import (
     Found,
     Runs,
     seeded_task_function,
     simulation_run_count,
-    simulation_runs,
     values_by_run,
 )
 from experiments.apps.papers.shared.figure import Claim, Made, by_series, figure, point
@@ -28,7 +35,7 @@ from experiments.models.simulator import around
 from experiments.models.simulator.adapting import adaptive_flows
 from experiments.models.simulator.failure_sets import draw
 from experiments.models.simulator.flow_arrays import all_to_all
-from experiments.runs.reporting.reproduced.result import Point, Settings
+from experiments.runs.reporting.reproduced.result import Settings
 from topos.base.spec import parse
 from topos.base.topology import Topology
 
@@ -54,8 +61,6 @@ LAST = SHARES[-1]
 ROUNDS, RUNS = 4, 5  # all-to-all flows stop moving in the first round or two
 # More runs for cases in which a few failed switches, or a ratio near 1, decide the verdict.
 MORE_RUNS = {(DPILLAR, SWITCHES, LAST): 100, (BCUBE, SWITCHES, LAST): 24}
-
-Case = tuple[str, str, float]  # network, kind of failure, failed share
 
 
 @seeded_task_function
@@ -93,40 +98,41 @@ def _throughput_and_loss(network: Topology, routes: Routes) -> Found:
 def adaptive(settings: Settings) -> Made:
     """Fail servers, then switches, of three networks whose routing adapts to traffic."""
     networks = QUICK_NETWORKS if settings.quick else NETWORKS
-    cases = [
-        (name, kind, share) for name in networks for kind in (SERVERS, SWITCHES) for share in SHARES
-    ]
-    tasks = [(*networks[name], kind if share else SERVERS, share) for name, kind, share in cases]
-    counts = [simulation_run_count(settings, _run_count(case), 2) for case in cases]
-    runs = dict(zip(cases, simulation_runs(settings, measure, tasks, counts), strict=True))
+    failing = runs_of(
+        settings,
+        networks,
+        SHARES,
+        simulation_run_count(settings, RUNS, 2),
+        judged=lambda name, _, share: name == FICONN and share == LAST,
+        more={case: simulation_run_count(settings, runs, 2) for case, runs in MORE_RUNS.items()},
+        measure=measure,
+    )
+    runs = {(one.series, one.kind, one.share): one.runs for one in failing}
     claims = [
         *(_throughput_claim(name, runs[name, SWITCHES, LAST]) for name in (DPILLAR, BCUBE)),
         *(_reachability_claim(runs[FICONN, kind, LAST], kind) for kind in (SERVERS, SWITCHES)),
     ]
+    servers = {name: parse(spec).servers for name, (spec, *_) in networks.items()}
     points = by_series(
-        one
-        for case, of in runs.items()
-        for one in _throughput_points(parse(networks[case[0]][0]).servers, case, of)
+        routed.throughput(1 / servers[one.series]) for one in failing for routed in _by_routing(one)
     )
-    lost = [
-        one
-        for case, of in runs.items()
-        if case[2] == LAST
-        for one in _points_of(case, of, "lost", 100.0, ": pairs cut off, %")
-    ]
     whole = [one for one in points if one.x == 0 and one.series.endswith(SERVERS)]
     ends = [*whole, *(one for one in points if one.x == LAST * 100)]
+    last = [routed for one in failing if one.share == LAST for routed in _by_routing(one)]
     return Made(
         [one for one in points if SWITCHES in one.series],
         claims,
-        rows=[*(claim.row for claim in claims), *ends, *lost],
+        rows=[*(claim.row for claim in claims), *ends, *(one.lost("pairs") for one in last)],
         notes=_notes(networks, settings),
     )
 
 
-def _run_count(case: Case) -> int:
-    """Return the number of simulation runs of a case: few if no claim is about the case."""
-    return MORE_RUNS.get(case, RUNS if case[0] == FICONN and case[2] == LAST else CURVE_RUNS)
+def _by_routing(one: Failing) -> Iterator[Failing]:
+    """Yield the results of adaptive and of plain routing."""
+    for label, prefix in zip(LABELS[one.series], ("", "plain_"), strict=True):
+        found = [{key: run[prefix + key] for key in ("abt", "lost")} for run in one.runs.found]
+        runs = Runs(one.runs.case, found)
+        yield one._replace(series=f"{one.series}, {label}", runs=runs)
 
 
 def _throughput_claim(name: str, runs: Runs) -> Claim:
@@ -141,24 +147,6 @@ def _reachability_claim(runs: Runs, kind: str) -> Claim:
     more = [lost * 100 for lost in values_by_run(sub, (runs, "lost"), (runs, "plain_lost"))]
     row = point("FiConn: pairs cut off by TAR, above TOR's, %", f"{LAST:.0%} of {kind}", more)
     return Claim(row, 0.0, at_most=True, wanted=0.0)
-
-
-def _throughput_points(servers: int, case: Case, runs: Runs) -> list[Point]:
-    return _points_of(case, runs, "abt", 1 / servers, "")
-
-
-def _points_of(case: Case, runs: Runs, what: str, scale: float, words: str) -> list[Point]:
-    """Return the points of throughput or of lost flows, by adaptive and by plain routing."""
-    name, kind, share = case
-    return [
-        runs.point(
-            f"{name}, {label}, {kind}{words}",
-            share * 100,
-            lambda found, key=key: found[key] * scale,  # type: ignore[misc]
-            least=0.0,
-        )
-        for label, key in zip(LABELS[name], (what, f"plain_{what}"), strict=True)
-    ]
 
 
 def _notes(networks: dict[str, tuple[str, str, str]], settings: Settings) -> tuple[str, ...]:

@@ -1,5 +1,4 @@
-"""Not from a paper: an all-reduce in six networks of the same price, and in six small live
-networks.
+"""Not from a paper: an all-reduce in six networks of the same price.
 
 Its time relative to the lower bound by the servers' ports: a ring in every network, with the ranks
 in the order of addresses and at random, and BML in BCube. Networks of the same price are those of
@@ -9,50 +8,28 @@ in the order of addresses and at random, and BML in BCube. Networks of the same 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING
 
 from experiments.apps.papers.ours.six import SAME_PRICE, cost_usd
-from experiments.apps.papers.shared import live_experiments
 from experiments.apps.papers.shared.draws import simulation_run_count
 from experiments.apps.papers.shared.figure import Claim, Made, figure, point, verdict
 from experiments.models.fluid.collective import phases_duration_s
 from experiments.models.workloads.collectives.bound import all_reduce_share
 from experiments.models.workloads.collectives.phases import Phase, of_digits, of_ring
-from experiments.models.workloads.collectives.plan import most_bytes
 from experiments.models.workloads.collectives.schedules import bml_threads
-from experiments.models.workloads.workload import Workload
-from experiments.runs.plans.experiment import Experiment, System
 from experiments.runs.reporting.reproduced.result import Point, Settings
 from topos.base.spec import parse
 from topos.base.topology import Topology
-
-if TYPE_CHECKING:
-    from experiments.runs.trials.records import Run
 
 RING, RANDOM, BML = "ring", "ring, ranks at random", "BML"
 DRAWS = 5
 NEAR = 0.10  # tolerance, relative to the all-reduce's lower bound
 PRICED = {name: spec for name, (spec, _) in SAME_PRICE.items()}
-ABOUT = "an all-reduce in six networks of the same price, over its lower bound (no paper's)"
-ABOUT_LIVE = "an all-reduce in six small networks that run, over its lower bound (no paper's)"
-MEETS = ("tree, ring", "fat-tree, ring", "BCube, BML")
-SYSTEMS = (
-    System("bcube,4,1", routing="bcube", algorithm="bml", label="BCube, BML"),
-    System("bcube,4,1", routing="bcube", algorithm="ring", label="BCube, ring"),
-    System("dcell,4,1", routing="dcell", algorithm="ring", label="DCell, ring"),
-    System("dpillar,4,2", algorithm="ring", label="DPillar, ring"),
-    System("ficonn,4,1", routing="tor", algorithm="ring", label="FiConn, ring"),
-    System("tree,4,4", algorithm="ring", label="tree, ring"),
-    System("fattree,4", algorithm="ring", label="fat-tree, ring"),
-)
-SECONDS, QUICK_SECONDS = 5.0, 2.5  # duration of a ring that meets the bound of one port
 
 
 @figure(
     "collectives",
-    ABOUT,
+    "an all-reduce in six networks of the same price, over its lower bound (no paper's)",
     "All-reduce at equal cost",
     "network",
     "time, of the least that the servers' ports allow",
@@ -120,59 +97,3 @@ def _mean_point(series: str, x: str, values: list[float]) -> Point:
 
 def _random_ranks(ranks: int, seed: int, run: int) -> Sequence[int]:
     return Random(f"{seed} {run} ranks").sample(range(ranks), ranks)
-
-
-@figure(
-    "collectives-live",
-    ABOUT_LIVE,
-    "All-reduce in six live networks",
-    "system",
-    "time, of the least that the servers' ports allow",
-    live=True,
-    kind="bars",
-)
-def collectives_live(settings: Settings) -> Made:
-    """Run an all-reduce over the six live networks in turns."""
-    systems = live_experiments.with_rate(settings, SYSTEMS)
-    rate_mbit = systems[0].rate_mbit
-    assert rate_mbit is not None
-    seconds = QUICK_SECONDS if settings.quick else SECONDS
-    ranks = max(parse(system.network).servers for system in SYSTEMS)
-    size = min(int(rate_mbit * 1e6 / 16 * seconds), most_bytes(ranks))
-    workload = Workload("all-reduce", size, timeout_s=30 * seconds)
-    experiment = Experiment(
-        "collectives",
-        ABOUT_LIVE,
-        systems,
-        workload,
-        repeats=live_experiments.trial_count(settings),
-        seed=settings.seed,
-    )
-    return live_made(live_experiments.run(settings, experiment))
-
-
-def live_made(done: Run) -> Made:
-    """Return the live figure's points and verdict from the records."""
-    found = live_experiments.without_invalid_trials(done)
-    points = [_time_over_bound(found, system) for system in done.systems]
-    claims = [Claim(one, NEAR, at_most=True, wanted=1.0) for one in points if one.x in MEETS]
-    return Made(
-        points,
-        rows=points,
-        judged=verdict(claims),
-        why="BCube's ports are shared by several connections each, whose shares are uneven for "
-        "a while; the last one counts.",
-        notes=(
-            "Ideal: the same transfers in the fluid model on the paths in use. Agreement: a "
-            f"ring in the trees and BML in BCube are within {NEAR:.0%} of the bound.",
-            *live_experiments.notes(done),
-        ),
-    )
-
-
-def _time_over_bound(done: Run, system: str) -> Point:
-    """Return the time of a system's all-reduce, relative to the lower bound."""
-    trials = done.of(system).trials
-    over = trials.bound_bps / trials.goodput_bps
-    ideal = live_experiments.ideal_of_trials(trials.bound_bps / trials.ideal_bps)
-    return replace(live_experiments.mean_of_trials("all-reduce", system, over), ideal=ideal)

@@ -8,7 +8,7 @@ servers and another 1800: throughput per thousand dollars is compared.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from experiments.apps.papers.shared.degradation import (
@@ -72,14 +72,14 @@ def cost_usd(networks: Networks, name: str) -> float:
     return cost.network_usd + cost.nics_usd
 
 
-def throughput_per_server(networks: Networks, one: Failing) -> Point:
-    """Return the throughput per server, in units of a link's rate; failed servers count."""
-    return one.throughput(1 / server_count(networks, one.series))
+def per_server(networks: Networks, name: str) -> float:
+    """Return the factor from a network's throughput to that per server, also failed ones."""
+    return 1 / server_count(networks, name)
 
 
-def throughput_per_price(networks: Networks, one: Failing) -> Point:
-    """Return a network's throughput per thousand dollars, in units of a link's rate."""
-    return one.throughput(1000 / cost_usd(networks, one.series))
+def per_price(networks: Networks, name: str) -> float:
+    """Return the factor from a network's throughput to that per thousand dollars."""
+    return 1000 / cost_usd(networks, name)
 
 
 def bcube_ahead_claim(runs: Iterable[Failing], value: Callable[[str], float]) -> Claim:
@@ -110,21 +110,9 @@ def bcube_ahead_claim(runs: Iterable[Failing], value: Callable[[str], float]) ->
 def degradation(settings: Settings) -> Made:
     """Fail servers, then switches, of six networks of about 2000 servers."""
     networks = QUICK_SAME_SIZE if settings.quick else SAME_SIZE
-    count = simulation_run_count(settings, RUNS, 2)
-    runs = runs_of(settings, networks, SHARES, count, judged=_is_compared)
-    points = [throughput_per_server(networks, one) for one in runs]
-    claim = bcube_ahead_claim(runs, lambda name: 1 / server_count(networks, name))
     reason = f"Guo 2009, section 6: {BCUBE} is ahead with {LAST:.0%} of the switches failed."
-    whole, last = _end_runs(runs)
-    rows = [
-        *(throughput_per_server(networks, one) for one in (*whole, *last)),
-        *(
-            _with_quantity(throughput_per_price(networks, one), "ABT per 1000 $")
-            for one in (*whole, *last)
-        ),
-        *(one.lost() for one in last),
-    ]
-    return _made(networks, settings, count, points, [claim.row, *rows], claim, reason)
+    quantities = {"": per_server, ": ABT per 1000 $": per_price}
+    return _made(settings, networks, SHARES, quantities, reason)
 
 
 @figure(
@@ -137,29 +125,17 @@ def degradation(settings: Settings) -> Made:
 def equal_cost(settings: Settings) -> Made:
     """Fail servers, then switches, of six networks of the same price."""
     shares = (SHARES[0], LAST) if settings.quick else SHARES
-    count = simulation_run_count(settings, RUNS, 2)
-    runs = runs_of(settings, SAME_PRICE, shares, count, judged=_is_compared)
-    points = [throughput_per_price(SAME_PRICE, one) for one in runs]
-    claim = bcube_ahead_claim(runs, lambda name: 1000 / cost_usd(SAME_PRICE, name))
     reason = (
         f"Guo 2009, section 6: {BCUBE} is ahead with {LAST:.0%} of the switches failed, at the "
         "same number of servers; here at equal cost."
     )
-    whole, last = _end_runs(runs)
-    rows = [
-        *(Point(name, "servers", server_count(SAME_PRICE, name)) for name in SAME_PRICE),
-        *(Point(name, "price, $", cost_usd(SAME_PRICE, name)) for name in SAME_PRICE),
-        *(
-            _with_quantity(throughput_per_price(SAME_PRICE, one), "per 1000 $")
-            for one in (*whole, *last)
-        ),
-        *(
-            _with_quantity(throughput_per_server(SAME_PRICE, one), "a server")
-            for one in (*whole, *last)
-        ),
-        *(one.lost() for one in last),
+    about = [
+        Point(name, what, of(SAME_PRICE, name))
+        for what, of in (("servers", server_count), ("price, $", cost_usd))
+        for name in SAME_PRICE
     ]
-    return _made(SAME_PRICE, settings, count, points, [claim.row, *rows], claim, reason)
+    quantities = {": per 1000 $": per_price, ": a server": per_server}
+    return _made(settings, SAME_PRICE, shares, quantities, reason, about)
 
 
 def _is_compared(series: str, kind: str, share: float) -> bool:
@@ -167,26 +143,31 @@ def _is_compared(series: str, kind: str, share: float) -> bool:
     return series in (BCUBE, FATTREE, DCELL) and (kind, share) == (SWITCHES, LAST)
 
 
-def _end_runs(runs: list[Failing]) -> tuple[list[Failing], list[Failing]]:
-    """Return the simulation runs without failures, and those with the most failures."""
-    whole = [one for one in runs if one.share == 0 and one.kind == SERVERS]
-    return whole, [one for one in runs if one.share == LAST]
-
-
-def _with_quantity(point: Point, what: str) -> Point:
-    """Return a point with the measured quantity appended to its series' name."""
-    return replace(point, series=f"{point.series}: {what}")
-
-
 def _made(
-    networks: Networks,
     settings: Settings,
-    draws: int,
-    points: list[Point],
-    rows: list[Point],
-    claim: Claim,
+    networks: Networks,
+    shares: Sequence[float],
+    quantities: Mapping[str, Callable[[Networks, str], float]],
     reason: str,
+    about: Sequence[Point] = (),
 ) -> Made:
+    """Fail servers and switches; return the curves of the first quantity, and rows of all.
+
+    `quantities` are factors of a network's throughput by what is appended to the series' name.
+    """
+    draws = simulation_run_count(settings, RUNS, 2)
+    runs = runs_of(settings, networks, shares, draws, judged=_is_compared)
+    scale = next(iter(quantities.values()))
+    points = [one.throughput(scale(networks, one.series)) for one in runs]
+    claim = bcube_ahead_claim(runs, lambda name: scale(networks, name))
+    whole = [one for one in runs if one.share == 0 and one.kind == SERVERS]
+    last = [one for one in runs if one.share == LAST]
+    rows = [claim.row, *about]
+    for what, factor in quantities.items():
+        for one in (*whole, *last):
+            row = one.throughput(factor(networks, one.series))
+            rows.append(replace(row, series=row.series + what))
+    rows += [one.lost() for one in last]
     compared = [
         f"{name}: {spec} ({server_count(networks, name)} servers, "
         f"${cost_usd(networks, name):,.0f}), {routing}"

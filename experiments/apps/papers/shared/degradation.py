@@ -9,7 +9,7 @@ equally (Guo 2009, section 3.6). Flows cut off by failures do not count.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy
 
@@ -26,7 +26,7 @@ SERVERS, SWITCHES = "servers", "switches"  # kinds of failure
 BCUBE, FATTREE, DCELL = "BCube", "fat-tree", "DCell"
 CURVE_RUNS = 2
 Case = tuple[str, str, float]  # network's label, kind of failure, share that fails
-Networks = Mapping[str, tuple[str, str]]  # spec and routing by network's label
+Networks = Mapping[str, tuple[str, ...]]  # spec and routings by network's label
 
 
 @seeded_task_function
@@ -60,9 +60,9 @@ class Failing(NamedTuple):
         """Return the mean aggregate bottleneck throughput (ABT) times a scale, as a point."""
         return self._point("", lambda found: found["abt"] * scale)
 
-    def lost(self) -> Point:
+    def lost(self, what: str = "flows") -> Point:
         """Return the percentage of flows that failures cut off, as a point."""
-        return self._point(": flows cut off, %", lambda found: found["lost"] * 100)
+        return self._point(f": {what} cut off, %", lambda found: found["lost"] * 100)
 
     def _point(self, what: str, value: Callable[[Found], float]) -> Point:
         name = f"{self.series}, {self.kind}{what}"
@@ -77,6 +77,7 @@ def runs_of(
     kinds: Sequence[str] = (SERVERS, SWITCHES),
     judged: Callable[[str, str, float], bool] = lambda *_: True,
     more: Mapping[Case, int] | None = None,
+    measure: Callable[[Sequence[Any]], Any] = measure,
 ) -> list[Failing]:
     """Return the simulation runs of every network, kind of failure and failed share.
 

@@ -133,6 +133,7 @@ class Figure:
     make: Callable[[Settings], Made]
     live: bool = False  # whether the figure is measured in a live lab, which needs root
     look: Mapping[str, Any] | None = None  # kind of plot, log_x, log_y (see `Reproduction`)
+    data: Mapping[str, Any] | None = None  # content of a live figure's file
 
     def reproduce(self, settings: Settings) -> Reproduction:
         """Reproduce the figure: run its function and judge the result."""

@@ -42,7 +42,7 @@ def inputs_of(figure: Figure, settings: Settings) -> str:
         code = code_hash(*CODE, package, without=LIVE)
     rate_mbit = settings.rate_mbit if figure.live else None
     chosen = (settings.seed, settings.quick, settings.repeats, rate_mbit)
-    text = json.dumps([figure.name, chosen, code])
+    text = json.dumps([figure.name, chosen, code, figure.data])
     return hashlib.sha256(text.encode()).hexdigest()
 
 

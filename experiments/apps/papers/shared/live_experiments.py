@@ -8,11 +8,10 @@ that of the paper's volume at the paper's rate.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from experiments.apps.papers.shared.figure import Claim, Judged, Made, point, verdict
+from experiments.apps.papers.shared.figure import Claim, Judged, verdict
 from experiments.runs.plans.experiment import Experiment, System
 from experiments.runs.reporting.reproduced.result import Point, Settings
 
@@ -32,30 +31,18 @@ class Scale(NamedTuple):
     rate: float  # factor from a lab's rates to the paper's
     time: float = 1.0
 
-    @classmethod
-    def to_paper(cls, rate_mbit: float, volume_bytes: float, papers_bytes: float) -> Scale:
-        """Return the factors from a lab's cable rate and flow volume to the paper's (1 Gbit/s).
 
-        >>> Scale.to_paper(rate_mbit=10.0, volume_bytes=1e6, papers_bytes=1e9)
-        Scale(rate=100.0, time=10.0)
-        """
-        rate = PAPERS_MBIT / rate_mbit
-        return cls(rate, papers_bytes / volume_bytes / rate)
+UNSCALED = Scale(1.0)
 
 
-def with_rate(settings: Settings, systems: Sequence[System]) -> tuple[System, ...]:
-    """Return the systems with the given rate, or one at which all are emulated faithfully."""
-    rate = settings.rate_mbit or _faithful_mbit(settings, systems)
-    return tuple(replace(system, rate_mbit=rate) for system in systems)
-
-
-def _faithful_mbit(settings: Settings, systems: Sequence[System]) -> float:
+def faithful_mbit(settings: Settings, systems: Iterable[System]) -> float:
+    """Return the cable rate at which this machine emulates all systems faithfully."""
     from experiments.runs.trials.calibration import calibrated_rate
 
     return min(calibrated_rate(system, settings.say) for system in systems)
 
 
-def trial_count(settings: Settings, count: int = 3) -> int:
+def trial_count(settings: Settings, count: int) -> int:
     """Return the number of trials of each system in a live figure."""
     return settings.repeats or (1 if settings.quick else count)
 
@@ -87,11 +74,9 @@ def _records_folder(settings: Settings, experiment: Experiment) -> Path:
 # -- from records to points ----------------------------------------------------------------------
 
 
-def throughput_curves(
-    done: Run, scale: Scale, systems: Sequence[str] = (), points: int = MOST_POINTS
-) -> Iterable[Point]:
+def throughput_curves(done: Run, scale: Scale, points: int) -> Iterable[Point]:
     """Yield each system's total throughput over time in Gbit/s, the mean of its trials."""
-    for system in systems or done.systems:
+    for system in done.systems:
         found = throughput_over_time(done.of(system).intervals, points)
         trials = found.trial.nunique()
         for at_s, bps in (found.groupby("at_s").goodput_bps.sum() / trials).items():
@@ -104,21 +89,6 @@ def throughput_over_time(intervals: pandas.DataFrame, points: int) -> pandas.Dat
 
     longest_s = 0.0 if intervals.empty else float(intervals.end_s.max())
     return goodput_over_time(intervals, max(longest_s / points, 1e-3))
-
-
-def mean_of_trials(
-    series: str,
-    x: str | float,
-    values: pandas.Series,
-    *,
-    factor: float = 1.0,
-    paper: float | None = None,
-    ideal: float | None = None,
-) -> Point:
-    """Return the mean of a value over several trials as a point, with its confidence interval."""
-    known = values.dropna().astype(float) * factor
-    found = point(series, x, known.tolist(), paper, least=0.0)
-    return replace(found, ideal=None if ideal is None else ideal * factor)
 
 
 def without_invalid_trials(done: Run) -> Run:
@@ -134,21 +104,7 @@ def ideal_of_trials(values: pandas.Series) -> float | None:
     return None if known.empty else float(known.iloc[0])
 
 
-def speed_up(done: Run, fast: str, slow: str, paper: float) -> Point:
-    """Return the ratio of two systems' completion times, slow to fast, by pairs of trials."""
-    table = done.trials.pivot_table(index="repeat", columns="system", values="completion_s")
-    ideals = [ideal_of_trials(done.of(system).trials.ideal_s) for system in (fast, slow)]
-    ideal = ideals[1] / ideals[0] if ideals[0] and ideals[1] else None
-    times = table.reindex(columns=[fast, slow])
-    return mean_of_trials(
-        f"{slow} / {fast}", "completion", times[slow] / times[fast], paper=paper, ideal=ideal
-    )
-
-
 # -- verdicts ------------------------------------------------------------------------------------
-
-
-UNSCALED = Scale(1.0)
 
 
 def claims(rows: Iterable[Point]) -> list[Claim]:
@@ -199,13 +155,6 @@ def comparisons_with_ideal(rows: Iterable[Point]) -> list[str]:
 def _share_of_ideal(value: float, ideal: float) -> float:
     """Return the ratio of a value to its ideal, at most 1, for times as well as for rates."""
     return min(value / ideal, ideal / value)
-
-
-def made_with_comparison(
-    done: Run, scale: Scale, points: Iterable[Point], rows: Sequence[Point]
-) -> Made:
-    """Return a figure's points, and the verdict on its rows' differences from the paper."""
-    return Made(points, rows=rows, judged=verdict_with_ideals(rows), notes=notes(done, scale=scale))
 
 
 def notes(*runs: Run, scale: Scale = UNSCALED) -> list[str]:

@@ -1,4 +1,4 @@
-"""Processor time of a relay: labs in their own sandbox, and the time of one forwarder.
+"""Measurements of a relay: labs in their own sandbox, and the processor time of one forwarder.
 
 In the Python plane a server's forwarder is a process, whose processor time the kernel counts. Under
 eBPF forwarding happens in the kernel, within whatever process sends, and no server is charged for
@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import socket
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from experiments.lab.linux.measurement import in_child
+from experiments.models.workloads.flows import Flow, Sending
 from experiments.runs.reporting.reproduced.result import Settings
 from topos.base.errors import PillarboxError, require
 
@@ -27,6 +29,12 @@ if TYPE_CHECKING:
 PYTHON, EBPF = "python", "ebpf"
 TIME_LIMIT_S = 120.0
 IDLE_S = 1.0
+SETTLE_S = 0.5  # duration of TCP's slow start, which is not measured
+SPARE = 1.5  # cables' rate relative to full load: headroom for other traffic
+TICK_S = 0.002  # interval between a UDP sender's batches
+UDP_IP_BYTES = 28
+PORT = 5003
+Names = tuple[str, str, str]  # a source, a relay and a destination
 
 
 def run_in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -38,9 +46,15 @@ def run_in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
 
 @contextmanager
 def sandboxed_relay_lab(
-    network: str, routing: str, rate_mbit: float | None, mtu: int, plane: str = PYTHON
+    network: str,
+    routing: str,
+    rate_mbit: float | None,
+    mtu: int,
+    *,
+    plane: str = PYTHON,
+    missing: Iterable[int] = (),
 ) -> Iterator[Lab]:
-    """Run a lab in a sandbox; this process cannot leave the sandbox afterwards."""
+    """Run a lab without some servers in a sandbox, which this process cannot leave afterwards."""
     from experiments.lab.linux import sandbox
 
     sandbox.enter()
@@ -53,6 +67,9 @@ def sandboxed_relay_lab(
         tempfile.TemporaryDirectory() as folder,
         running(parse(network), settings, Path(folder)) as lab,
     ):
+        lab.wait_converged()
+        for server in missing:
+            lab.kill(server)
         lab.wait_converged()
         yield lab
 
@@ -100,15 +117,143 @@ def idle_forwarder_use(lab: Lab, server: int) -> ForwarderUse:
     return busy.end()
 
 
+# -- relays in Python ------------------------------------------------------------------------------
+
+
+def tcp_use(
+    where: Names,
+    pairs: list[tuple[int, int]],
+    missing: list[int],
+    mtu: int,
+    rate_mbit: float,
+    seconds: float,
+) -> tuple[float, float]:
+    """Return TCP flows' goodput over a relay in bit/s, and its processor share above idle.
+
+    `where` are the network, its routing and the relay.
+    """
+    from experiments.lab.traffic.generator import Generator
+
+    network, routing, name = where
+    flows = [Flow(at, a, b, duration_s=seconds) for at, (a, b) in enumerate(pairs)]
+    with sandboxed_relay_lab(network, routing, rate_mbit, mtu, missing=missing) as lab:
+        relay = lab.server(name)
+        idle = idle_forwarder_use(lab, relay)
+        with closing(Generator(lab, flows, Sending(timeout_s=seconds + 10))) as sending:
+            sending.prepare()
+            at_s = time.monotonic() + 0.2
+            sending.start(at_s)
+            time.sleep(max(0.0, at_s + SETTLE_S - time.monotonic()))
+            busy = ForwarderLoad(lab, relay)
+            time.sleep(max(0.0, at_s + seconds - time.monotonic()))
+            share = busy.end().share - idle.share
+            while not sending.ended():
+                time.sleep(0.02)
+            delivered = sum(
+                one.delivered_bytes
+                for result in sending.results()
+                for one in result.intervals
+                if one.begin_s >= SETTLE_S and one.end_s <= seconds
+            )
+    return delivered * 8 / (seconds - SETTLE_S), share
+
+
+def udp_uses(
+    where: tuple[str, str, Names],
+    cases: list[tuple[float, int]],
+    packets_s: float,
+    rate_mbit: float,
+    seconds: float,
+) -> list[tuple[float, int, float, float, float]]:
+    """Return the relay's processor share, packets and arrivals at each load, minus idling.
+
+    `where` are the network, its routing and three servers; a case is a share of the full load,
+    which is `packets_s` in each direction, and the packets' size.
+    """
+    network, routing, names = where
+    with sandboxed_relay_lab(network, routing, SPARE * rate_mbit, 1500) as lab:
+        a, relay, b = map(lab.server, names)
+        idle = idle_forwarder_use(lab, relay)
+        found = []
+        for load, size in cases:
+            with ExitStack() as stack:
+                streams = [
+                    stack.enter_context(_udp_stream(lab, *ends, size, load * packets_s))
+                    for ends in ((a, b), (b, a))
+                ]
+                time.sleep(seconds / 5)  # let the first packets set up their paths
+                busy = ForwarderLoad(lab, relay)
+                time.sleep(seconds)
+                used = busy.end()
+            arrived = sum(s.received for s in streams) / sum(s.sent for s in streams)
+            share, frames_s = used.share - idle.share, used.frames_s - idle.frames_s
+            found.append((load, size, share, frames_s, arrived))
+    return found
+
+
+class _StreamCount:
+    """Numbers of datagrams that a UDP stream has sent and received."""
+
+    def __init__(self) -> None:
+        self.sent = self.received = 0
+
+
+@contextmanager
+def _udp_stream(
+    lab: Lab, source: int, destination: int, packet_bytes: int, packets_s: float
+) -> Iterator[_StreamCount]:
+    """Send datagrams at a fixed rate by a thread; at the end receive those still in flight."""
+    count, ended, data = _StreamCount(), threading.Event(), bytes(packet_bytes - UDP_IP_BYTES)
+
+    def send() -> None:
+        began_s = time.monotonic()
+        while not ended.wait(TICK_S):
+            due = int((time.monotonic() - began_s) * packets_s)
+            while count.sent < due:
+                sender.send(data)
+                count.sent += 1
+
+    def receive() -> None:
+        while True:
+            try:
+                receiver.recv(packet_bytes)
+                count.received += 1
+            except TimeoutError:
+                if ended.is_set():
+                    return
+
+    with _udp_sockets(lab, source, destination) as (sender, receiver):
+        receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+        receiver.settimeout(0.2)
+        threads = [threading.Thread(target=run, daemon=True) for run in (send, receive)]
+        for thread in threads:
+            thread.start()
+        try:
+            yield count
+        finally:
+            ended.set()
+            for thread in threads:
+                thread.join()
+
+
+@contextmanager
+def _udp_sockets(
+    lab: Lab, source: int, destination: int
+) -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Open a UDP socket at the source, connected to one at the destination."""
+    address = lab.topology.ip(destination), PORT
+    with lab.host(destination).live_namespace():
+        receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with lab.host(source).live_namespace():
+        sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with receiver, sender:
+        receiver.bind(address)
+        sender.connect(address)
+        yield sender, receiver
+
+
 # -- relays in the kernel --------------------------------------------------------------------------
 
-HOW = (
-    "With eBPF, if available, the relay is in the kernel, like the paper's. Its cost per packet is "
-    "the difference between the times of sending over it and to it, in turns, including the switch "
-    "after it."
-)
-PORT = 5003
-UDP_IP_BYTES = 28
 LEARN_S = 0.3  # time until the kernel's tables hold both paths, in seconds
 # packets to learn the path, packets per batch; batches of each path per turn
 LEARN, BATCH, BATCHES = 200, 500, 100
@@ -142,59 +287,45 @@ def repeated_in_labs(
     )
 
 
-def additional_relay_cost_us(
-    lab: Lab, ends: tuple[int, int, int], sizes: Sequence[int], batches: int = BATCHES
+def additional_cost_us(
+    where: tuple[str, str, int],
+    names: Names,
+    missing: Iterable[int],
+    sizes: Sequence[int],
 ) -> list[float]:
-    """Return by packet size the CPU time in µs that one more relay on the path costs a packet.
+    """Return by packet size the CPU time in µs that one more eBPF relay on the path costs a packet.
 
-    The result is empty if packets of any size took another path.
+    `where` are the network, its routing and the MTU. The result is empty if packets of any size
+    took another path.
 
     Datagrams go from the first server to the second, a neighbour, and over it to the third, in
     turns. A call returns after sending and relaying, so the sender's processor time covers both;
     datagrams that exceed the receiver's buffer are dropped there at no cost.
     """
-    source, relay, destination = ends
-    with ExitStack() as stack:
-        near, far = (
-            stack.enter_context(_connected_socket(lab, source, server))
-            for server in (relay, destination)
-        )
-        found = [_relay_cost_us(lab, ends, near, far, size, batches) for size in sizes]
+    network, routing, mtu = where
+    with sandboxed_relay_lab(network, routing, None, mtu, plane=EBPF, missing=missing) as lab:
+        source, relay, destination = map(lab.server, names)
+        with (
+            _udp_sockets(lab, source, relay) as (near, _),
+            _udp_sockets(lab, source, destination) as (far, _),
+        ):
+            found = [_relay_cost_us(lab, relay, near, far, size) for size in sizes]
     return [cost for cost in found if cost is not None] if None not in found else []
 
 
-@contextmanager
-def _connected_socket(lab: Lab, source: int, destination: int) -> Iterator[socket.socket]:
-    address = lab.topology.ip(destination), PORT
-    with lab.host(destination).live_namespace():
-        receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    with lab.host(source).live_namespace():
-        sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    with receiver, sender:
-        receiver.bind(address)
-        sender.connect(address)
-        yield sender
-
-
 def _relay_cost_us(
-    lab: Lab,
-    ends: tuple[int, int, int],
-    near: socket.socket,
-    far: socket.socket,
-    size: int,
-    batches: int,
+    lab: Lab, relay: int, near: socket.socket, far: socket.socket, size: int
 ) -> float | None:
     data = bytes(size - UDP_IP_BYTES)
     for sender in (near, far):
         _sending_time_s(sender, data, LEARN)
     time.sleep(LEARN_S)
-    _, relay, _ = ends
     costs = []
     before = _frames_sent(lab, relay)
-    for _ in range(batches):
+    for _ in range(BATCHES):
         direct, relayed = (_sending_time_s(sender, data, BATCH) for sender in (near, far))
         costs.append((relayed - direct) / BATCH * 1e6)
-    relays = (_frames_sent(lab, relay) - before) / (batches * BATCH)
+    relays = (_frames_sent(lab, relay) - before) / (BATCHES * BATCH)
     return median(costs) if abs(relays - 1) < APART else None
 
 

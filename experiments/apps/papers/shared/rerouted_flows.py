@@ -23,17 +23,22 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 
-def faults_with_flow_effects(done: Run, systems: Sequence[System]) -> list[Row]:
-    """Return a run's faults with their effects on flows that still had a path.
+# Numbers of a fault's effects on flows.
+EFFECTS = ("stopped_flows", "pathless_flows", "detected_s", "rerouted_s", "recovered_s")
+
+
+def faults_with_flow_effects(done: Run, system: System) -> pandas.DataFrame:
+    """Return a system's faults with their effects on flows that still had a path.
 
     A flow has a path if its routing, once it knows all failures, finds one; it counts if it had a
     path during the whole fault. ``pathless_flows`` are those that stopped and had no path.
     """
-    by_name = {system.name: system for system in systems}
+    import pandas
+
     flows, intervals = _rows_by_trial(done.flows), _rows_by_trial(done.intervals)
+    ends = _FlowPaths(system)
     found = []
     for trial, events in _rows_by_trial(done.events).items():
-        ends = _FlowPaths(by_name[events[0]["system"]])
         results = ends.results(flows.get(trial, []), intervals.get(trial, []))
         happened = [event for event in events if not event["reason"]]
         states = list(zip(happened, _failures_after(ends.network, happened), strict=True))
@@ -44,7 +49,7 @@ def faults_with_flow_effects(done: Run, systems: Sequence[System]) -> list[Row]:
                 [row] = recovery([event], left, lambda _: ())
                 pathless = event["stopped_flows"] - row["stopped_flows"]
                 found.append({**row, "pathless_flows": max(0, pathless)})
-    return found
+    return pandas.DataFrame(found, columns=["event", "what", *EFFECTS])
 
 
 def _failures_until_repair(what: str, later: Iterable[tuple[Row, Failures]]) -> Iterator[Failures]:

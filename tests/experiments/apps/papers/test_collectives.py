@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import topos
-from experiments.apps.papers.bml import gradients
 from experiments.apps.papers.ours import collectives
+from experiments.apps.papers.shared import live_figure
 from experiments.models.fluid.collective import phases_duration_s, transfer_end_times_s
 from experiments.models.fluid.directed_links import link_count, routes_of
 from experiments.models.fluid.ideal import header_bytes, header_efficiency, static_paths
@@ -20,52 +18,57 @@ from experiments.models.workloads.collectives.phases import Phase, of_digits, of
 from experiments.models.workloads.collectives.plan import plan_for
 from experiments.models.workloads.collectives.schedules import bml_threads, halving_schedule
 from experiments.models.workloads.workload import Workload
-from experiments.runs.plans.values import plain
+from experiments.runs.plans.experiment import Experiment
 from experiments.runs.reporting.reproduced.result import AGREES, DIFFERS, Reproduction, Settings
-from tests.experiments.apps.papers.test_reproductions import MadeUp, of, row, twice
+from tests.experiments.apps.papers.test_reproductions import (
+    MadeUp,
+    of,
+    plan_of,
+    reproduced,
+    row,
+    twice,
+)
 from topos.base.errors import PillarboxError
 
-SIZE = 9_000_000
+BML, SERVERS = "BML, BCube", "parameter servers, fat-tree"
+
+
+def experiment(name: str, *, rate_mbit: float = 100.0) -> Experiment:
+    """Return the experiment of a live figure."""
+    settings = Settings(Path(), rate_mbit=rate_mbit)
+    (found,) = live_figure.experiments(plan_of(name), settings, name).values()
+    return found
 
 
 def nine(bml: float, others: float = 16 / 9) -> Reproduction:
     """Return what comes of BML's time, and that of all others, in that of all data over a cable."""
-    trials = []
-    for system in gradients.SYSTEMS:
+    trials, one = [], experiment("bml")
+    for system in one.systems:
         network = topos.parse(system.network)
         efficiency = header_efficiency(header_bytes(network, system.routing), system.mtu)
-        unit_s = SIZE * 8 / (100e6 * efficiency)
-        units = bml if system.name == gradients.BML else others
+        unit_s = (one.workload.volume_bytes or 0) * 8 / (100e6 * efficiency)
+        units = bml if system.name == BML else others
         trials.append(row(system.name, completion_s=units * unit_s, ideal_s=8 / 9 * unit_s))
-    names = [system.name for system in gradients.SYSTEMS]
-    systems = [plain(replace(system, rate_mbit=100.0)) for system in gradients.SYSTEMS]
-    plan = {"systems": systems, "seed": 1, "workload": {"volume_bytes": SIZE}}
-
-    class Planned(MadeUp):
-        def __init__(self, *words: Any) -> None:
-            super().__init__(*words)
-            self.manifest = {"plan": plan}
-
-        def valid(self) -> MadeUp:
-            return self
-
-    done: Any = Planned(names, {"trials": twice(trials)})
-    return gradients.bml.of(gradients.made(done))
+    names = [system.name for system in one.systems]
+    return reproduced("bml", MadeUp(names, {"trials": twice(trials)}))
 
 
 def test_bml_takes_half_the_time_of_parameter_servers() -> None:
     found = nine(8 / 9)
     assert found.verdict == AGREES
-    assert of(found, "all-reduce", gradients.BML).ours == pytest.approx(8 / 9, rel=0.02)
-    ratio = of(found, f"{gradients.BML} / {gradients.SERVERS}", "time")
+    assert of(found, "all-reduce", BML).ours == pytest.approx(8 / 9, rel=0.02)
+    ratio = of(found, f"{BML} / {SERVERS}", "time")
     assert ratio.paper == 0.5
     assert ratio.ours == pytest.approx(0.5, rel=0.02)
     saved = of(found, ratio.series, "less time, % (of jobs, at most)")
     assert saved.paper == 56.4
     assert saved.ours == pytest.approx(50, rel=0.02)
-    for k, spec in gradients.LARGER.items():
+    for k, spec in {2: "bcube,8,1", 3: "bcube,8,2", 4: "bcube,4,3"}.items():
         assert of(found, f"BML, {spec}, by paths alone", "time, of a fat-tree's").ours == (
             pytest.approx(1 / k)
+        )
+        assert of(found, f"BCube, {spec}", "switches a server, of a fat-tree's").ours == (
+            pytest.approx(k / 5)
         )
 
 
@@ -76,9 +79,13 @@ def test_bml_that_is_no_faster_differs_and_says_why() -> None:
 
 
 def test_bml_sends_no_more_than_there_is_room_for() -> None:
-    little, much = (gradients.volume_bytes(mbit, gradients.SECONDS) for mbit in (100.0, 1e5))
-    assert gradients.volume_bytes(200.0, gradients.SECONDS) == pytest.approx(2 * little, rel=1e-6)
-    options = {"ranks": gradients.RANKS}
+    little, twice_as_fast, much = (
+        experiment("bml", rate_mbit=mbit).workload.volume_bytes or 0 for mbit in (100.0, 200.0, 1e5)
+    )
+    assert twice_as_fast == pytest.approx(2 * little, rel=1e-6)
+    # A ring, which sends 16/9 of the volume from each server, is busy for six seconds.
+    assert little * 16 / 9 == pytest.approx(6 * 100e6 / 8)
+    options = experiment("bml").workload.options
     network = topos.parse("tree,9,1")
     assert plan_for(network, Workload("all-reduce", much, options=options), "ring", seed=1)
     more = Workload("all-reduce", much + 1, options=options)
@@ -134,12 +141,9 @@ def test_six_of_a_price(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def live(over: float) -> Reproduction:
-    trials = [
-        row(system.name, bound_bps=1e9, goodput_bps=1e9 / over, ideal_bps=1e9)
-        for system in collectives.SYSTEMS
-    ]
-    done: Any = MadeUp([one.name for one in collectives.SYSTEMS], {"trials": twice(trials)})
-    return collectives.collectives_live.of(collectives.live_made(done))
+    names = [system.name for system in experiment("collectives-live").systems]
+    trials = [row(name, bound_bps=1e9, goodput_bps=1e9 / over, ideal_bps=1e9) for name in names]
+    return reproduced("collectives-live", MadeUp(names, {"trials": twice(trials)}))
 
 
 def test_what_runs_is_near_its_bound_or_differs() -> None:

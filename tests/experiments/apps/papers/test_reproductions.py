@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +13,12 @@ from click.testing import CliRunner
 import experiments.cli.commands.reproduce as command_module
 import topos
 from experiments.apps import papers as reproductions
-from experiments.apps.papers.bcube import all_to_all as bcube_all
-from experiments.apps.papers.bcube import patterns as bcube_fig10
-from experiments.apps.papers.bcube import relay as bcube_fig9
-from experiments.apps.papers.dcell import all_to_all as dcell_all
-from experiments.apps.papers.dcell import failover as dcell_fig11
-from experiments.apps.papers.dpillar import relay as dpillar_fig7
-from experiments.apps.papers.ours import failover as four_failover
-from experiments.apps.papers.ours import one_to_many
-from experiments.apps.papers.shared import all_to_all, live_experiments
+from experiments.apps.papers.shared import live_experiments, live_figure, relay_figures
 from experiments.apps.papers.shared.figure import Figure, Made, figure
+from experiments.apps.papers.shared.quantities import Part
 from experiments.cli.main import cli
 from experiments.models.comparison import speedups
+from experiments.runs.plans.values import made
 from experiments.runs.reporting.reproduced.result import (
     AGREES,
     DIFFERS,
@@ -32,6 +27,9 @@ from experiments.runs.reporting.reproduced.result import (
     Reproduction,
     Settings,
 )
+from hosts.base.algorithms import route
+from hosts.base.failures import parse_failures
+from hosts.base.timers import PAPER
 from hosts.dcell.paths import group, group_sizes
 from topos.base.errors import PillarboxError
 
@@ -52,6 +50,8 @@ class MadeUp:
         self.records = [{"system": one["system"], "valid": one["valid"]} for one in trials]
 
     def __getattr__(self, table: str) -> Any:
+        if table.startswith("__"):
+            raise AttributeError(table)
         from experiments.runs.trials.records import columns, frame
 
         whole = {name: 0 for name, kind in columns(table).items() if kind == "int64"}
@@ -87,6 +87,32 @@ def of(reproduction: Reproduction, series: str, x: str | float) -> Point:
         p for p in reproduction.rows or reproduction.points if (p.series, p.x) == (series, x)
     )
     return found
+
+
+def plan_of(name: str) -> Any:
+    """Return what a live figure's file says."""
+    return made(live_figure.LiveFigure, reproductions.figure(name).data, "")
+
+
+def reproduced(name: str, runs: dict[str, MadeUp] | MadeUp) -> Reproduction:
+    """Return a live figure of made-up records, of one experiment or of each of its parts."""
+    parts, plan = [], plan_of(name)
+    settings = Settings(Path(), rate_mbit=100.0)
+    for part, one in live_figure.experiments(plan, settings, name).items():
+        done: Any = runs if isinstance(runs, MadeUp) else runs.get(part)
+        if done is not None:
+            systems = tuple(system for system in one.systems if system.name in done.systems)
+            own = replace(one, systems=systems)
+            done.manifest = {"plan": {"systems": [{"rate_mbit": 100.0}], "seed": 1}}
+            parts.append(Part(part, own, done, live_figure.scale_of(plan, own), done))
+    return reproductions.figure(name).of(live_figure.made_from_records(plan, parts))
+
+
+def time_scale(name: str) -> float:
+    """Return the factor from a lab's times to the paper's, with cables of 100 Mbit/s."""
+    plan = plan_of(name)
+    (one,) = live_figure.experiments(plan, Settings(Path(), rate_mbit=100.0), name).values()
+    return live_figure.scale_of(plan, one).time
 
 
 # -- what there is -------------------------------------------------------------------------------
@@ -178,33 +204,30 @@ def test_numbers_have_digits_that_matter() -> None:
 
 
 def test_fig_12_of_dcell_at_the_papers_scale() -> None:
-    """The paper's own numbers, as a lab of a tenth of its rate and a millionth of its volume."""
-    scale = live_experiments.Scale.to_paper(rate_mbit=100.0, volume_bytes=5e3, papers_bytes=5e9)
-    assert scale.time == pytest.approx(1e5)
+    """The paper's own numbers, as a lab of a tenth of its rate and of a small volume."""
+    time = time_scale("dcell-fig12")
+    assert time == pytest.approx(5e9 / 3_750_000 / 10)
     ends = {"DCell": 2270.0, "tree": 4460.0}
-    trials = [
-        row(s, completion_s=end / scale.time, ideal_s=1080.0 / scale.time)
-        for s, end in ends.items()
-    ]
+    trials = [row(s, completion_s=end / time, ideal_s=1080.0 / time) for s, end in ends.items()]
     neighbours = {"source": "0.3", "destination": "4.0", "ideal_end_s": 0.001}
     flows = [
-        row("DCell", end_s=350.0 / scale.time, **neighbours),
-        row("DCell", end_s=2270.0 / scale.time, source="0.0", destination="4.3"),
+        row("DCell", end_s=350.0 / time, **neighbours),
+        row("DCell", end_s=2270.0 / time, source="0.0", destination="4.3"),
         row("tree", end_s=1.0, source="0.0", destination="4.3"),
     ]
     most = {"DCell": 9.6, "tree": 3.6}
     intervals = [
-        row(s, begin_s=0.0, end_s=end / scale.time, delivered_bytes=int(bytes_s * end / scale.time))
+        row(s, begin_s=0.0, end_s=end / time, delivered_bytes=int(bytes_s * end / time))
         for s, end in ends.items()
-        for bytes_s in [most[s] * 1e9 / scale.rate / 8]
+        for bytes_s in [most[s] * 1e9 / 10 / 8]
     ]
 
-    def reproduced() -> Reproduction:
+    def of_records() -> Reproduction:
         tables = {"trials": trials, "flows": flows, "intervals": intervals}
-        done: Any = MadeUp(list(ends), {name: twice(rows) for name, rows in tables.items()})
-        return dcell_all.fig12.of(dcell_all.made(done, scale))
+        done = MadeUp(list(ends), {name: twice(rows) for name, rows in tables.items()})
+        return reproduced("dcell-fig12", done)
 
-    found = reproduced()
+    found = of_records()
     assert found.verdict == AGREES
     assert found.reasons == ()
     assert of(found, "DCell", "completion, s").ours == pytest.approx(2270)
@@ -212,7 +235,7 @@ def test_fig_12_of_dcell_at_the_papers_scale() -> None:
     assert of(found, "DCell", "neighbours on level 1 done, s").ours == pytest.approx(350)
     assert of(found, "tree / DCell", "completion").ours == pytest.approx(4460 / 2270)
     trials[0]["completion_s"] /= 2
-    faster = reproduced()
+    faster = of_records()
     assert faster.verdict == DIFFERS
     assert (
         "ours is 0.50 times the paper's; share of the routed paths' ideal: ours 0.95"
@@ -233,15 +256,17 @@ def test_fig_11_of_bcube_tells_local_connections_apart() -> None:
         row("tree", source="0.0", destination="0.3", end_s=1.0),
         row("tree", source="0.0", destination="3.0", end_s=9.0),
     ]
-    done: Any = MadeUp([], {"flows": flows})
-    local = bcube_all._is_local, live_experiments.Scale(1.0), bcube_all.PAPERS_LOCAL_END_S
-    point = all_to_all.last_flow_completion(done, "tree", "below one switch done, s", *local)
-    assert point.ours == pytest.approx(1.0)
+    done = MadeUp(["tree"], {"flows": flows, "trials": [row("tree")]})
+    local = of(reproduced("bcube-fig11", done), "tree", "below one switch done, s")
+    assert local.ours == pytest.approx(time_scale("bcube-fig11"))
+
+
+PAPERS_TIMERS, SHARE = "the paper's timers", "throughput then, of the first"
 
 
 def fig_11(moved_s: float, after: float) -> Reproduction:
     """Return what comes of a connection that stood still for so long, and was worth that then."""
-    system = dcell_fig11.PAPER
+    system = PAPERS_TIMERS
     moments = {"cut": 3.0, "healed": 7.0, "kill": 10.0, "revive": 19.0}
     suffered = {"cut": 0.5, "kill": moved_s}
     events = [
@@ -270,56 +295,80 @@ def fig_11(moved_s: float, after: float) -> Reproduction:
     ]
     tables = {"events": events, "intervals": intervals, "trials": [row(system)]}
     done = MadeUp([system], {name: twice(rows) for name, rows in tables.items()})
-    return dcell_fig11.fig11.of(dcell_fig11.made(done, live_experiments.Scale(1.0)))  # type: ignore[arg-type]
+    return reproduced("dcell-fig11", done)
 
 
 def test_fig_11_of_dcell_asks_for_what_the_paper_saw() -> None:
     found = fig_11(moved_s=5.5, after=1.0)
     assert found.verdict == AGREES
-    assert of(found, dcell_fig11.PAPER, "death: stood still for, s").ours == pytest.approx(5.5)
-    assert of(found, dcell_fig11.PAPER, "back: as fast as before after, s").ours == 0
+    assert of(found, PAPERS_TIMERS, "death: stood still for, s").ours == pytest.approx(5.5)
+    assert of(found, PAPERS_TIMERS, "back: as fast as before after, s").ours == 0
     assert "continued 5.40 s later" in found.reasons[2]
     assert "no interruption" in found.reasons[3]
     assert fig_11(moved_s=6.5, after=1.0).verdict == DIFFERS
     less = fig_11(moved_s=5.5, after=0.5)
     assert less.verdict == DIFFERS
-    share = of(less, dcell_fig11.PAPER, f"back: {dcell_fig11.SHARE}")
+    share = of(less, PAPERS_TIMERS, f"back: {SHARE}")
     assert share.ours == pytest.approx(0.5)
 
 
 def test_fig_11_of_dcell_takes_the_papers_ways() -> None:
-    first, cut, dead = dcell_fig11._path_sentences()
-    assert first.endswith("0.0 0.3 4.0 4.3.")
-    assert cut.endswith("0.0 1.0 1.3 4.1 4.3.")
-    assert dead.endswith("0.0 1.0 1.3 4.1 4.3.")
+    dcell = topos.parse("dcell,4,1")
+    ends = dcell.server("0.0"), dcell.server("4.3")
+    for note, fault in zip(
+        plan_of("dcell-fig11").notes, ("", "cut 0.3-4.0", "kill 0.3"), strict=True
+    ):
+        failures = parse_failures(dcell, (fault,) if fault else ())
+        servers = route(dcell, "dfr", *ends, failures).paths[0].servers
+        assert note.endswith(f": {' '.join(map(dcell.address, servers))}.")
+
+
+def relay_by_mtu(measured: list[Any], kernel: list[list[float]]) -> Reproduction:
+    found = relay_figures.made_by_mtu(*relay_of("bcube-fig9"), measured, 10.0, kernel)
+    return reproductions.figure("bcube-fig9").of(found)
+
+
+def relay_by_load(measured: list[Any], kernel: list[list[float]]) -> Reproduction:
+    found = relay_figures.made_by_load(*relay_of("dpillar-fig7"), measured, 20.0, kernel)
+    return reproductions.figure("dpillar-fig7").of(found)
+
+
+def relay_of(name: str) -> tuple[Any, relay_figures.Rows]:
+    plan = plan_of(name)
+    return plan.relay, relay_figures.Rows(plan.points, plan.rows, plan.verdict)
+
+
+THROUGHPUT, COST = "throughput, Gbit/s", "processor by bit, of that at 1500"
 
 
 def test_fig_9_of_bcube_relates_costs_to_bits() -> None:
     measured = [
-        bcube_fig9.RelayMeasurement(1500, 36e6, 0.36),
-        bcube_fig9.RelayMeasurement(9000, 40e6, 0.2),
+        relay_figures.MtuMeasurement(1500, 36e6, 0.36),
+        relay_figures.MtuMeasurement(9000, 40e6, 0.2),
     ] * 2
-    found = bcube_fig9.fig9.of(bcube_fig9.made(measured, 10.0, []))
-    assert of(found, bcube_fig9.THROUGHPUT, 9000).ours == pytest.approx(4.0)
-    assert of(found, bcube_fig9.COST, 9000).ours == pytest.approx(0.5)
-    assert of(found, bcube_fig9.COST, 9000).paper == pytest.approx(0.076 / 0.36)
+    found = relay_by_mtu(measured, [])
+    assert of(found, THROUGHPUT, 9000).ours == pytest.approx(4.0)
+    assert of(found, COST, 9000).ours == pytest.approx(0.5)
+    assert of(found, COST, 9000).paper == pytest.approx(0.076 / 0.36)
     assert "a process in Python 10;" in found.reasons[-1]
     assert found.verdict == DIFFERS
     # A kernel that needs 2 µs for a packet of 1500 bytes, and a quarter more for one of 9000.
-    ebpf = bcube_fig9.fig9.of(bcube_fig9.made(measured, 10.0, [[2.0, 2.53]] * 2))
-    assert of(ebpf, bcube_fig9.COST_EBPF, 9000).ours == pytest.approx(2.53 / 12)
+    ebpf = relay_by_mtu(measured, [[2.0, 2.53]] * 2)
+    assert of(ebpf, f"{COST}, eBPF", 9000).ours == pytest.approx(2.53 / 12)
     assert "eBPF in the kernel 0.167;" in ebpf.reasons[-1]
-    assert not any(reason.startswith(bcube_fig9.COST) for reason in ebpf.reasons)
+    assert not any(reason.startswith(COST) for reason in ebpf.reasons)
 
 
 def test_fig_7_of_dpillar_has_a_bound() -> None:
     def found(cost_us: float, *kernel: list[float]) -> Reproduction:
         cases = ((0.5, 1024), (1.0, 1024), (1.0, 256))
         measured = [
-            dpillar_fig7.LoadMeasurement(load, size, load * 4000 * cost_us * 1e-6, load * 4000, 1.0)
+            relay_figures.LoadMeasurement(
+                load, size, load * 4000 * cost_us * 1e-6, load * 4000, 1.0
+            )
             for load, size in cases
         ] * 2
-        return dpillar_fig7.fig7.of(dpillar_fig7.made(measured, 20.0, [*kernel]))
+        return relay_by_load(measured, [*kernel])
 
     assert found(2.0).verdict == AGREES
     slow = found(41.0)
@@ -335,23 +384,21 @@ def test_fig_7_of_dpillar_has_a_bound() -> None:
 
 
 def test_fig_10_of_bcube_counts_when_both_connections_have_looked_for_a_path() -> None:
-    case = bcube_fig10.CASES[0]
-    begin = int(bcube_fig10.SETTLE_S)
-    plan = {"systems": [{"rate_mbit": 100.0}], "seed": 1, "workload": {"duration_s": begin + 4.0}}
+    """Data counts from when both have probed again, and TCP has found the path's bandwidth."""
+    value = plan_of("bcube-fig10").points[0]
+    begin = int(PAPER.longest_probe_interval_s + PAPER.probe_timeout_s + 1.0)
+    assert value.after_s == begin
     intervals = [
         row(system, flow=0, begin_s=at, end_s=at + 1.0, delivered_bytes=bytes_s)
-        for system, late in ((bcube_fig10.BCUBE, 24_000_000), (bcube_fig10.TREE, 12_000_000))
-        for at, bytes_s in enumerate([12_000_000] * begin + [late] * 4)
+        for system, late in (("BCube", 24_000_000), ("tree", 12_000_000))
+        for at, bytes_s in enumerate([12_000_000] * begin + [late] * 6)
     ]
-    trials = [row(system) for system in (bcube_fig10.BCUBE, bcube_fig10.TREE)]
-    done: Any = MadeUp([], {"intervals": twice(intervals), "trials": twice(trials)})
-    done.manifest = {"plan": plan}
-    scale = live_experiments.Scale(10.0)
-    points = [
-        bcube_fig10._point(case, done, s, scale) for s in (bcube_fig10.BCUBE, bcube_fig10.TREE)
-    ]
-    assert [point.ours for point in points] == [pytest.approx(1.92), pytest.approx(0.96)]
-    ratio = bcube_fig10._ratio(case, done, *points)
+    trials = [row(system) for system in ("BCube", "tree")]
+    done = MadeUp(["BCube", "tree"], {"intervals": twice(intervals), "trials": twice(trials)})
+    found = reproduced("bcube-fig10", {"one-to-one": done})
+    assert of(found, "BCube", "one-to-one").ours == pytest.approx(1.92)
+    assert of(found, "tree", "one-to-one").ours == pytest.approx(0.96)
+    ratio = of(found, "BCube / tree", "one-to-one")
     assert ratio.ours == pytest.approx(2.0)
     assert ratio.paper == pytest.approx(1.93 / 0.99)
     assert ratio.ideal is None
@@ -388,7 +435,7 @@ def failing(stopped: tuple[int, int], *broken: tuple[str, str]) -> Reproduction:
     ]
     tables = {"events": events, "flows": flows, "intervals": intervals}
     done = MadeUp(["DCell"], {name: twice(rows) for name, rows in tables.items()})
-    return four_failover.failover.of(four_failover.made(done))  # type: ignore[arg-type]
+    return reproduced("four-failover", done)
 
 
 def test_failover_names_what_did_not_go_on() -> None:
@@ -415,28 +462,51 @@ def test_failover_judges_flows_that_are_left_a_path() -> None:
     assert of(cut_off, "DCell", "cut: others that stopped, with no path left").ours == 1
 
 
+EACH, ONE = "one of each group", "all of one group"
+
+
 def many(share: float) -> Reproduction:
     """Return what comes of sources that reach so much of all their ports with one of each group."""
     from experiments.models.fluid.ideal import header_bytes, header_efficiency
 
-    runs: dict[tuple[str, str], Any] = {}
-    for system in one_to_many.SYSTEMS:
+    settings = Settings(Path(), rate_mbit=100.0)
+    parts = live_figure.experiments(plan_of("one-to-many"), settings, "one-to-many")
+    runs = {}
+    for name, one in parts.items():
+        (system,) = one.systems
         network = topos.parse(system.network)
         link_bps = 100e6 * header_efficiency(header_bytes(network, system.routing), system.mtu)
-        for what, links in ((one_to_many.EACH, share * network.ports), (one_to_many.ONE, 1.0)):
-            trials = [row(system.name, goodput_bps=links * link_bps)]
-            runs[system.name, what] = MadeUp([system.name], {"trials": twice(trials)})
-    return one_to_many.one_to_many.of(one_to_many.made(runs))
+        links = share * network.ports if "each" in name else 1.0
+        trials = [row(system.name, goodput_bps=links * link_bps)]
+        runs[name] = MadeUp([system.name], {"trials": twice(trials)})
+    return reproduced("one-to-many", runs)
 
 
 def test_one_to_many_asks_for_a_link_of_each_group() -> None:
     found = many(0.95)
     assert found.verdict == AGREES
-    dcell = of(found, one_to_many.EACH, "DCell")
+    dcell = of(found, EACH, "DCell")
     assert (dcell.ours, dcell.paper, dcell.ideal) == (pytest.approx(1.9), 2.0, 2.0)
-    assert of(found, one_to_many.ONE, "DCell").ideal is None
-    assert of(found, f"{one_to_many.EACH}, by paths alone", "bcube,4,3").ours == 4
+    assert of(found, ONE, "DCell").ideal is None
+    assert of(found, f"{EACH}, by paths alone", "bcube,4,3").ours == 4
     assert many(0.5).verdict == DIFFERS
+
+
+def test_receivers_of_one_to_many_are_the_last_of_each_group_or_of_the_largest() -> None:
+    settings = Settings(Path(), rate_mbit=100.0)
+    plan = plan_of("one-to-many")
+    for name, one in live_figure.experiments(plan, settings, "one-to-many").items():
+        (system,) = one.systems
+        network = topos.parse(system.network)
+        groups = speedups.servers_by_departure_port(network, system.routing)
+        last = [members[-1] for members in groups.values()]
+        largest = max(groups.values(), key=len)[: -len(groups) - 1 : -1]
+        receivers = last if "each" in name else largest
+        options = one.workload.options
+        assert options["receivers"] == ",".join(map(network.address, receivers))
+        assert options["source"] == network.address(speedups.SOURCE)
+    larger = {row.network: row.ideal_links for row in plan.rows}
+    assert larger == {spec: topos.parse(spec).ports for spec in larger}
 
 
 def test_groups_are_those_of_theorem_6() -> None:
@@ -457,7 +527,7 @@ def test_groups_are_those_of_theorem_6() -> None:
 @pytest.mark.root
 def test_a_connection_through_everything_live(tmp_path: Path) -> None:
     settings = Settings(tmp_path, rate_mbit=5.0, quick=True, say=lambda _: None)
-    found = dcell_fig11.fig11.reproduce(settings)
+    found = reproductions.figure("dcell-fig11").reproduce(settings)
     (folder,) = tmp_path.iterdir()
     from experiments.runs.trials.records import load
 
@@ -467,7 +537,7 @@ def test_a_connection_through_everything_live(tmp_path: Path) -> None:
     assert done.events.detected_s.notna().all()
     assert list(done.flows.status) == ["completed"]
     # How much comes through on a machine that is busy with tests nobody knows; but it goes on.
-    back = of(found, dcell_fig11.FAST, f"back: {dcell_fig11.SHARE}").ours
+    back = of(found, "fast timers", f"back: {SHARE}").ours
     assert back is not None
     assert back > 0
 
@@ -482,12 +552,12 @@ def far_off(found: Reproduction) -> list[str]:
 
 
 def test_a_miscount_is_far_off() -> None:
-    counted = dpillar_fig7.LoadMeasurement(1.0, dpillar_fig7.PACKET_BYTES, 0.2, 4.0, 1.0)
-    short = counted._replace(packet_bytes=dpillar_fig7.SHORT_BYTES)
-    assert far_off(dpillar_fig7.fig7.of(dpillar_fig7.made([counted, short], 20.0, [])))
+    counted = relay_figures.LoadMeasurement(1.0, 1024, 0.2, 4.0, 1.0)
+    short = counted._replace(packet_bytes=256)
+    assert far_off(relay_by_load([counted, short], []))
 
 
 @pytest.mark.root
 def test_a_relays_packets_are_counted_whichever_plane_sends_them(tmp_path: Path) -> None:
     settings = Settings(tmp_path, rate_mbit=4.0, repeats=1, quick=True, say=lambda _: None)
-    assert far_off(dpillar_fig7.fig7.reproduce(settings)) == []
+    assert far_off(reproductions.figure("dpillar-fig7").reproduce(settings)) == []

@@ -1,0 +1,116 @@
+"""A live figure is a file without code, such as the one in docs/papers.md."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from experiments.apps import papers as reproductions
+from experiments.cli.main import cli
+from experiments.runs.reporting.reproduced.result import AGREES, DIFFERS, Reproduction, Settings
+from tests.experiments.apps.papers.test_reproductions import (
+    LIVE,
+    MadeUp,
+    of,
+    reproduced,
+    row,
+    twice,
+)
+from topos.base.errors import PillarboxError
+
+PAGE = (Path(__file__).parents[4] / "docs" / "papers.md").read_text()
+(FILE,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    found = tmp_path / "two-servers.toml"
+    found.write_text(FILE)
+    return found
+
+
+def figure_of(file: Path, monkeypatch: pytest.MonkeyPatch, bcube_bps: float) -> Reproduction:
+    """Return what comes of made-up records of the file's experiment."""
+    figure = reproductions.figure(str(file))
+    assert (figure.name, figure.live) == ("two-servers", True)
+    monkeypatch.setattr(reproductions, "figure", lambda _: figure)
+    trials = [
+        row(name, goodput_bps=bps, ideal_bps=4e8)
+        for name, bps in (("BCube", bcube_bps), ("tree", 1.2e8))
+    ]
+    return reproduced(figure.name, MadeUp(["BCube", "tree"], {"trials": twice(trials)}))
+
+
+def test_a_new_figure_is_a_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = figure_of(file, monkeypatch, bcube_bps=3.6e8)
+    assert found.verdict == AGREES
+    assert of(found, "a server", "BCube").ours == pytest.approx(0.9)  # of cables of 100 Mbit/s
+    assert of(found, "a server", "BCube").ideal == pytest.approx(1.0)
+    assert of(found, "a server", "tree").paper is None
+    assert of(found, "both", "").ours == pytest.approx(3)
+
+
+def test_its_claims_are_judged(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = figure_of(file, monkeypatch, bcube_bps=1e8)
+    assert found.verdict == DIFFERS
+    assert len(found.reasons) == 2
+
+
+@pytest.mark.root
+def test_it_runs(file: Path, tmp_path: Path) -> None:
+    options = ["reproduce", str(file), "--quick", "--out", str(tmp_path / "out")]
+    done = CliRunner().invoke(cli, options, catch_exceptions=False)
+    assert "two-servers: BCube and a tree" in done.stdout
+    found = (tmp_path / "out" / "two-servers" / "two-servers.json").read_text()
+    assert '"series": "both"' in found
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("trial-values", "trial-valus", "unknown reducer 'trial-valus': did you mean trial-values"),
+        ("goodput of a server", "godput", "unknown quantity 'godput': did you mean goodput"),
+        ("unit = ", "units = ", "unknown key points.0.units: did you mean unit"),
+        ("Gbit/s", "Gbps", "unknown unit 'Gbps'"),
+        ('"at least"', '"above"', "unknown bound 'above'"),
+        ('["BCube", "tree"], series', '["BCube"], series', "a pair is two systems"),
+        ('"tree"], series', '"treee"], series', "unknown system 'treee': did you mean tree"),
+        ("bcube,2,1", "bcube,1,1", "BCube needs switches of n >= 2 ports"),
+        ("volume_s = 0.2", "", "a workload has either volume_bytes"),
+        ('about = "', "about = 7 #", "about is a text, not 7"),
+        ("[quick]", "[quick", "is not TOML"),
+        ('"both"', '"{both}"', "has other braces than {system} and {part}"),
+        ("paper.BCube = 0.9", "paper.BCube = 'x'", "numbers, or lists of two, not 'x'"),
+        ("[quick]", "[[parts]]\n[quick]", "each of parts needs a name"),
+        ('"trial-values"', '"relay-by-load"', "relay-by-load needs a table relay"),
+        ("kind = ", "trials = 'some'\nkind = ", "unknown trials 'some'"),
+    ],
+)
+def test_mistakes_in_a_file_are_named(file: Path, old: str, new: str, sentence: str) -> None:
+    file.write_text(FILE.replace(old, new))
+    with pytest.raises(PillarboxError, match=str(file)) as found:
+        reproductions.figure(str(file))
+    assert sentence in str(found.value)
+
+
+@pytest.mark.parametrize("name", sorted(LIVE))
+def test_no_figures_file_has_a_mistake(name: str) -> None:
+    (file,) = Path(reproductions.__path__[0]).glob(f"*/{name}.toml")
+    assert reproductions.figure(str(file)) is not None
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(PillarboxError, match=r"none\.toml cannot be read"):
+        reproductions.figure(str(tmp_path / "none.toml"))
+
+
+def test_other_data_makes_a_figure_again(file: Path) -> None:
+    from experiments.apps.papers.shared import figure_cache
+
+    settings = Settings(Path())
+    before = figure_cache.inputs_of(reproductions.figure(str(file)), settings)
+    file.write_text(FILE.replace("BCube = 0.9", "BCube = 0.8"))
+    assert figure_cache.inputs_of(reproductions.figure(str(file)), settings) != before
