@@ -431,9 +431,9 @@ def latest_flow_path(lab: Lab, source: int, destination: int) -> Path:
 def _bytes_in_window(lab: Lab, scenario: PathFault) -> int:
     """Return the bytes that the flow's port sends in WINDOW_S."""
     name = lab.topology.interface(scenario.server, scenario.port)
-    before = lab.bytes_sent()[name]
+    before = lab.fabric.bytes_sent()[name]
     time.sleep(WINDOW_S)
-    return lab.bytes_sent()[name] - before
+    return lab.fabric.bytes_sent()[name] - before
 
 
 def _return_time(lab: Lab, scenario: PathFault, least: float, deadline: float) -> float | None:

@@ -7,10 +7,8 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from importlib.util import find_spec
 from itertools import product
-from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +17,7 @@ from tests.benches._frame import Row
 from topos.base.spec import parse
 
 if TYPE_CHECKING:
-    from experiments.apps.cluster.distributed_lab import LabOverMachines
-    from experiments.lab.emulation.lab import Lab
+    pass
 
 SPEC, MACHINES = "bcube,4,1", 2
 SIZES = [("dcell,4,2", machines) for machines in (1, 2, 4)]
@@ -74,9 +71,9 @@ def _in_child(function: Callable[..., Any], *arguments: Any) -> BenchmarkCaseRes
 
 
 @contextmanager
-def _lab(spec: str, machines: int, cuts_tunnels: bool = True, **how: Any) -> Iterator[Lab]:
+def _lab(spec: str, machines: int, cuts_tunnels: bool = True, **how: Any) -> Iterator[Any]:
     """Yield a lab in a new sandbox, on one machine or on several."""
-    from experiments.apps.cluster.distributed_lab import LabOverMachines
+    from experiments.apps.cluster.cluster_fabric import ClusterFabric
     from experiments.apps.cluster.local_machines import OneComputer
     from experiments.lab.emulation import lab_registry
     from experiments.lab.emulation.lab import Lab
@@ -86,12 +83,11 @@ def _lab(spec: str, machines: int, cuts_tunnels: bool = True, **how: Any) -> Ite
     place = lab_registry.create_lab_folder()
     sandbox.enter()
     settings, topology = LabSettings(**how), parse(spec)
-    make: Callable[[Path], Lab] = partial(Lab, topology, settings)
+    fabric = None
     if machines > 1:
-        ground = OneComputer(machines, cuts_tunnels=cuts_tunnels)
-        make = partial(LabOverMachines, topology, settings, machines=machines, ground=ground)
+        fabric = ClusterFabric(ground=OneComputer(machines, cuts_tunnels=cuts_tunnels))
     try:
-        with make(place.folder) as lab:
+        with Lab(topology, settings, place.folder, fabric=fabric) as lab:
             yield lab
     finally:
         lab_registry.remove_lab_folder(place)
@@ -124,24 +120,26 @@ def goodput_mbit(
     return tuple(map(statistics.median, zip(*turns, strict=True)))
 
 
-def _neighbours(lab: Lab) -> tuple[int, int]:
+def _neighbours(lab: Any) -> tuple[int, int]:
     """Return two neighbours of server 0, on its own machine and on another one."""
-    over: LabOverMachines = lab  # type: ignore[assignment]
     beside = [peer for port in range(lab.topology.ports) for peer in lab.topology.peers(0, port)]
-    away = [over.machine_of(peer) != over.machine_of(0) for peer in beside]
+    away = [lab.fabric.machine_of(peer) != lab.fabric.machine_of(0) for peer in beside]
     return beside[away.index(False)], beside[away.index(True)]
 
 
-def _one_flow(lab: Lab, destination: int, seconds: float, sender: str) -> float:
+def _one_flow(lab: Any, destination: int, seconds: float, sender: str) -> float:
     from experiments.apps.cluster.distributed_sending import Generators
     from experiments.lab.traffic.tools import tool_for
     from experiments.models.workloads.flows import Flow, Sending
 
-    make: Callable[..., Any] = Generators if sender == GENERATOR else partial(tool_for, sender)
-    tool = make(lab, [Flow(0, 0, destination, duration_s=seconds)], Sending())
+    flows = [Flow(0, 0, destination, duration_s=seconds)]
+    if sender == GENERATOR:
+        tool: Any = Generators(lab.fabric, flows, Sending())
+    else:
+        tool = tool_for(sender, lab, flows, Sending())
     try:
         tool.prepare()
-        tool.start(time.monotonic() + lab.means.lead_s)
+        tool.start(time.monotonic() + lab.fabric.trial_backend.lead_s)
         while not tool.ended():
             time.sleep(0.05)
         return (tool.results()[0].goodput_bps or 0.0) / 1e6
@@ -171,7 +169,7 @@ def cut_detection_ms() -> dict[str, float | None]:
     with _lab(SPEC, MACHINES) as lab:
         lab.wait_converged()
         cables = [(cable.a, cable.b) for cable in lab.topology.links()]
-        apart = [lab.machine_of(a) != lab.machine_of(b) for a, b in cables]  # type: ignore[attr-defined]
+        apart = [lab.fabric.machine_of(a) != lab.fabric.machine_of(b) for a, b in cables]
         for kind, across in product(("cut", "silent cut"), (False, True)):
             times = []
             ends = tuple(map(lab.name, cables[apart.index(across)]))
@@ -279,9 +277,9 @@ def _reasons_under_disturbance(lab: Any, case: str, seconds: float, seed: int) -
     system = System(SPEC, machines=MACHINES, **lab.settings.plain())
     workload = Workload(pattern="permutation", duration_s=seconds)
     order = order_of(Experiment("trust", "", (system,), workload), Trial(0, system, 0, seed))
-    kernel = lab.computer.namespaces[1].netlink
+    kernel = lab.fabric.ground.computer.namespaces[1].netlink
     [card] = (link.ifindex for link in kernel.links() if link.name == CARD)
-    clock = lab.clocks.clocks[1]
+    clock = lab.fabric.clocks.clocks[1]
 
     def push(message: tuple[Any, ...]) -> None:
         if case == PUSHED and message == ("phase", "sending"):

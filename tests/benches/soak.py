@@ -16,6 +16,7 @@ from typing import Any
 
 from experiments.base.processes import own_mib
 from experiments.runs.trust.machine import between, machine
+from hosts.base.faults import Fault
 from tests.benches._frame import Row, from_child
 from tests.benches._labs import sandboxed
 from topos.base.spec import parse
@@ -208,7 +209,7 @@ class Soak:
             cable = self.draw.choice(self._cables)
             return self.lab.cut(cable.a, cable.b, silent=kind == "silent cut")
         switch = self.draw.randrange(self.lab.topology.switches)
-        return self.lab.stop_rack(switch) if kind == "rack" else self.lab.stop_switch(switch)
+        return self.lab.begin(Fault(kind, (f"s{switch}",)))
 
     def _revive(self, server: int) -> None:
         if server in self.lab.dead:  # a rack's repair may have revived this server already
@@ -227,8 +228,8 @@ class Soak:
 
     def _memory_mib(self) -> dict[Any, float]:
         """Return the private memory of each server's forwarder in MiB, by process."""
-        if not self.lab.whole:
-            parts = self.lab.ask_machines(self.lab.request_for_living_machines({"ask": "memory"}))
+        if self.lab.fabric.machines > 1:
+            parts = self.lab.fabric.ask_living_machines(ask="memory")
             return {(machine, *one): mib for machine, found in parts.items() for *one, mib in found}
         pids = [pid for pid in self.lab.forwarders.pids.values() if pid]
         return {pid: own_mib(pid) for pid in pids}

@@ -14,12 +14,12 @@ from io import BytesIO
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from experiments.apps.cluster.trial_support import Machines
 from experiments.lab.observe.pcapng import CapturedFrame, Interface, Reader, Writer
 from experiments.lab.observe.port_capture import CapturePort, capture
 from topos.base.errors import require
 
 if TYPE_CHECKING:
+    from experiments.apps.cluster.cluster_fabric import ClusterFabric
     from experiments.lab.emulation.lab import Lab
 
 # maximum frames and bytes of a capture on one machine, which keeps frames in memory
@@ -50,9 +50,9 @@ def capture_on_machine(part: Lab, asked: dict[str, Any]) -> dict[str, Any]:
 # -- in the lab's process --------------------------------------------------------------------------
 
 
-def capture_on_all_machines(lab: Lab, machines: Machines, asked: dict[str, Any]) -> dict[str, Any]:
+def capture_on_all_machines(fabric: ClusterFabric, asked: dict[str, Any]) -> dict[str, Any]:
     """Capture frames on all machines of a lab; return the merged file and its frame counts."""
-    how, topology = dict(asked["how"]), lab.topology
+    how, topology = dict(asked["how"]), fabric.lab.topology
     require(
         bool(how["seconds"]) and how["seconds"] <= LONGEST_S,
         f"a capture on other computers needs a duration: --seconds, up to {LONGEST_S:.0f}",
@@ -61,15 +61,15 @@ def capture_on_all_machines(lab: Lab, machines: Machines, asked: dict[str, Any])
     ports: dict[int, list[tuple[str, str, int]]] = {}
     for server, port in asked["ports"]:
         named = f"{topology.address(server)} port {port}", topology.interface(server, port)
-        ports.setdefault(machines.machine_of(server), []).append((*named, server))
+        ports.setdefault(fabric.machine_of(server), []).append((*named, server))
     how["frames"] = most
-    answers = machines.ask_machines(
+    answers = fabric.ask_machines(
         {one: {"ask": "capture", "ports": some, "how": how} for one, some in ports.items()}
     )
     titles = [title for some in ports.values() for title, *_ in some]
-    rows = (_frames(machines, machine, one) for machine, one in answers.items())
+    rows = (_frames(fabric, machine, one) for machine, one in answers.items())
     frames = list(islice(heapq.merge(*rows, key=lambda one: one.at_ns), most))
-    file = lab.folder / FILE
+    file = fabric.lab.folder / FILE
     with file.open("wb") as out:
         writer = Writer(out, [Interface(one, how["longest"]) for one in titles], asked["comment"])
         numbers = {title: number for number, title in enumerate(titles)}
@@ -83,9 +83,9 @@ def capture_on_all_machines(lab: Lab, machines: Machines, asked: dict[str, Any])
     }
 
 
-def _frames(machines: Machines, machine: int, answer: dict[str, Any]) -> Iterator[CapturedFrame]:
+def _frames(fabric: ClusterFabric, machine: int, answer: dict[str, Any]) -> Iterator[CapturedFrame]:
     """Yield the frames captured on a machine, with timestamps by the lab's clock."""
-    shift_s = _offset_s() - answer["ahead_s"] + machines.clocks.lab_time_s(machine, 0.0)
+    shift_s = _offset_s() - answer["ahead_s"] + fabric.clocks.lab_time_s(machine, 0.0)
     frames = Reader(BytesIO(base64.b64decode(answer["data"])))
     for one in sorted(frames, key=lambda one: one.at_ns):
         yield one._replace(at_ns=one.at_ns + round(shift_s * 1e9))

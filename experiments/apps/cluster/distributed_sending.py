@@ -8,10 +8,9 @@ from bisect import bisect
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import astuple
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from experiments.apps.cluster.flow_ends import ELSEWHERE
-from experiments.apps.cluster.trial_support import Machines
 from experiments.lab.traffic.generator import (
     check_congestion_control,
     interval_length_s,
@@ -31,6 +30,9 @@ from experiments.models.workloads.flows import (
 )
 from topos.base.errors import PillarboxError, require
 
+if TYPE_CHECKING:
+    from experiments.apps.cluster.cluster_fabric import ClusterFabric
+
 LOOK_S = 0.2  # interval between requests for flows' progress, in seconds
 
 
@@ -39,8 +41,8 @@ class Generators:
 
     Parameters
     ----------
-    lab : Machines
-        The running lab, as the interface to its machines.
+    fabric : ClusterFabric
+        The machines of the running lab.
     flows : sequence of Flow
         The flows to send, numbered from 0.
     sending : Sending
@@ -52,12 +54,18 @@ class Generators:
     name = "generator"
 
     def __init__(
-        self, lab: Machines, flows: Sequence[Flow], sending: Sending, *, arrive: bool = False
+        self,
+        fabric: ClusterFabric,
+        flows: Sequence[Flow],
+        sending: Sending,
+        *,
+        arrive: bool = False,
     ) -> None:
         require(
             bool(flows), "the trial has no flows to send over the machines: order at least one flow"
         )
-        self._lab, self._flows, self._sending, self._arrive = lab, list(flows), sending, arrive
+        self._fabric, self._flows = fabric, list(flows)
+        self._sending, self._arrive = sending, arrive
         self.interval_s = interval_length_s(len(flows), sending.interval_s)
         # numbers of the flows with an end on a machine, by machine
         self._flows_on: dict[int, list[Flow]] = defaultdict(list)
@@ -73,7 +81,7 @@ class Generators:
         self._results: list[FlowResult] | None = None
 
     def _machines_of(self, flow: Flow) -> set[int]:
-        return {self._lab.machine_of(flow.source), self._lab.machine_of(flow.destination)}
+        return {self._fabric.machine_of(flow.source), self._fabric.machine_of(flow.destination)}
 
     def prepare(self) -> None:
         """Connect every flow; a flow that cannot connect fails, and the others continue."""
@@ -81,16 +89,16 @@ class Generators:
         how = {
             "flows": len(self._flows),
             "arrive": self._arrive,
-            "dead": sorted(self._lab.dead),
+            "dead": sorted(self._fabric.lab.dead),
             "congestion": self._sending.congestion,
             "most_bps": self._sending.most_bps,
             "interval_s": self.interval_s,
             "timeout_s": self._sending.timeout_s,
             "together": min(TOGETHER, len(self._flows)) if self._arrive else len(self._flows),
         }
-        for machine in self._lab.lost & self._flows_on.keys():
+        for machine in self._fabric.lost & self._flows_on.keys():
             self._fail_flows_of(machine)
-        listening = self._lab.ask_machines(
+        listening = self._fabric.ask_machines(
             {
                 machine: {"ask": "send", "flows": [astuple(flow) for flow in flows], "how": how}
                 for machine, flows in self._flows_on.items()
@@ -104,7 +112,7 @@ class Generators:
         self._send_step_to_all({"clients": clients})
 
     def _send_step_to_all(self, request: dict[str, Any]) -> dict[int, Any]:
-        return self._lab.ask_machines(
+        return self._fabric.ask_machines(
             self._same_request_for_all({"ask": "send step", "step": request})
         )
 
@@ -113,11 +121,11 @@ class Generators:
 
     def start(self, at_s: float) -> None:
         """Start the flows on all machines at the same time, given by CLOCK_MONOTONIC."""
-        self._lab.ask_machines(
+        self._fabric.ask_machines(
             {
                 machine: {
                     "ask": "send start",
-                    "at_s": self._lab.clocks.machine_time_s(machine, at_s),
+                    "at_s": self._fabric.clocks.machine_time_s(machine, at_s),
                 }
                 for machine in self._flows_on
             }
@@ -126,7 +134,7 @@ class Generators:
 
     def finish(self) -> None:
         """End all flows with a duration immediately, on all machines."""
-        self._lab.ask_machines(self._same_request_for_all({"ask": "send finish"}), least=0)
+        self._fabric.ask_machines(self._same_request_for_all({"ask": "send finish"}), least=0)
 
     def progress(self) -> Sequence[Progress]:
         """Return the progress of all flows."""
@@ -141,9 +149,9 @@ class Generators:
         return not self._open or now > self._give_up_s
 
     def _query_progress(self) -> None:
-        for machine in self._lab.lost & self._flows_on.keys():
+        for machine in self._fabric.lost & self._flows_on.keys():
             self._fail_flows_of(machine)
-        found = self._lab.ask_machines(
+        found = self._fabric.ask_machines(
             {
                 machine: {"ask": "send look", "over": sorted(self._over.pop(machine, ()))}
                 for machine in self._flows_on
@@ -165,7 +173,7 @@ class Generators:
             for other in self._machines_of(flow):
                 if (other, number) in self._open:
                     self._over[other].add(number)
-        if machine == self._lab.machine_of(flow.destination):
+        if machine == self._fabric.machine_of(flow.destination):
             self._progress[number] = Progress(number, delivered, ended)
 
     def _fail_flows_of(self, machine: int) -> None:
@@ -182,7 +190,8 @@ class Generators:
         return self._results
 
     def _collected(self) -> list[FlowResult]:
-        found = self._lab.ask_machines(self._same_request_for_all({"ask": "send results"}), least=0)
+        results = self._same_request_for_all({"ask": "send results"})
+        found = self._fabric.ask_machines(results, least=0)
         self._costs = [one["cost"] for one in found.values()]
         ends: dict[tuple[int, int], list[Any]] = {}
         rows: dict[tuple[int, int], list[Interval]] = defaultdict(list)
@@ -191,7 +200,7 @@ class Generators:
                 ends[machine, number] = fields
             for number, *fields in ROW.iter_unpack(base64.b64decode(one["rows"])):
                 row = Interval(*fields)
-                if machine != self._lab.machine_of(self._flows[number].source):
+                if machine != self._fabric.machine_of(self._flows[number].source):
                     row = row._replace(retransmits=None, rtt_us=None, cwnd_bytes=None)
                 rows[machine, number].append(row)
         return [self._result(flow, ends, rows) for flow in self._flows]
@@ -203,7 +212,7 @@ class Generators:
         rows: dict[tuple[int, int], list[Interval]],
     ) -> FlowResult:
         sender, receiver = (
-            (self._lab.machine_of(end), flow.number) for end in (flow.source, flow.destination)
+            (self._fabric.machine_of(end), flow.number) for end in (flow.source, flow.destination)
         )
         if flow.number in self._reasons or sender not in ends or receiver not in ends:
             reason = self._reasons.get(
@@ -226,9 +235,9 @@ class Generators:
 
     def close(self) -> None:
         """End the traffic generator processes on all machines."""
-        for machine in self._flows_on.keys() - self._lab.lost:
+        for machine in self._flows_on.keys() - self._fabric.lost:
             try:
-                self._lab.ask_machines({machine: {"ask": "send close"}})
+                self._fabric.ask_machines({machine: {"ask": "send close"}})
             except PillarboxError:  # the machine is being lost, and its processes with it
                 continue
 

@@ -12,16 +12,16 @@ from experiments.runs.trials.trial_worker import main, measured_in
 
 def run_trial(order: TrialOrder, connection: Any, folder: Path) -> TrialMeasurements:
     """Run a trial on a lab over several machines; return its measurements."""
+    from experiments.apps.cluster.cluster_fabric import ClusterFabric
     from experiments.apps.cluster.cluster_registry import NamedCluster
-    from experiments.apps.cluster.distributed_lab import LabOverMachines
+    from experiments.lab.emulation.lab import Lab
 
     trial = order.trial
     connection.send(("phase", "starting machines"))
     machines, cluster = trial.system.machines, trial.system.cluster
     ground = NamedCluster(cluster, machines) if cluster else None
-    with LabOverMachines(
-        order.topology, trial.system, folder, machines, trial.seed, ground=ground
-    ) as lab:
+    fabric = ClusterFabric(machines, ground=ground)
+    with Lab(order.topology, trial.system, folder, trial.seed, fabric=fabric) as lab:
         connection.send(("phase", "servers find their neighbours"))
         lab.wait_converged()
         return measured_in(lab, order, connection.send)

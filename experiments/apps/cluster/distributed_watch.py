@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from experiments.apps.cluster.cards import CardReadings, CardWatch
 from experiments.apps.cluster.clock import ClockOffset, moved_s
-from experiments.apps.cluster.trial_support import Machines
 from experiments.runs.trust.machine import Machine, between, machine
 from experiments.runs.trust.readings import DurationStatistics, MachineReadings, Readings
 from experiments.runs.trust.strays import since
 from experiments.runs.trust.watch import Watch, faults_since
 from topos.base.errors import PillarboxError
+
+if TYPE_CHECKING:
+    from experiments.apps.cluster.cluster_fabric import ClusterFabric
 
 LOST, BACK = "was lost", "was away and came back"
 
@@ -53,18 +55,18 @@ class WatchOverMachines:
 
     Parameters
     ----------
-    lab : Machines
-        The running lab.
+    fabric : ClusterFabric
+        The machines of the running lab.
     come_and_go : bool
         Whether flows come and go, as for `Watch`.
     """
 
-    def __init__(self, lab: Machines, *, come_and_go: bool = False) -> None:
-        self._lab = lab
+    def __init__(self, fabric: ClusterFabric, *, come_and_go: bool = False) -> None:
+        self._fabric = fabric
         self._begin_s = 0.0
         self._before: Machine | None = None
-        lab.came_back.clear()
-        self._ask({"ask": "watch", "come_and_go": come_and_go})
+        fabric.came_back.clear()
+        fabric.ask_living_machines(least=1, ask="watch", come_and_go=come_and_go)
 
     def __enter__(self) -> WatchOverMachines:
         return self
@@ -75,53 +77,50 @@ class WatchOverMachines:
     def begin(self, at_s: float) -> None:
         """Start measuring all machines simultaneously, at a time of the lab's CLOCK_MONOTONIC."""
         self._begin_s = at_s
-        self._lab.clocks.watch()
-        living = self._lab.living_machines()
-        self._lab.ask_machines(
+        self._fabric.clocks.watch()
+        living = self._fabric.living_machines()
+        self._fabric.ask_machines(
             {
-                one: {"ask": "watch begin", "at_s": self._lab.clocks.machine_time_s(one, at_s)}
+                one: {"ask": "watch begin", "at_s": self._fabric.clocks.machine_time_s(one, at_s)}
                 for one in living
             }
         )
         self._before = machine()
 
-    def so_far(self) -> None:
-        """Do nothing: machines transfer their load readings only at the end of a trial."""
+    def so_far(self) -> Readings | None:
+        """Return None: machines transfer their load readings only at the end of a trial."""
+        return None
 
     def end(self) -> Readings:
         """Stop measuring; return the merged readings of all machines."""
         assert self._before
-        found = self._ask({"ask": "watch end"})
+        found = self._fabric.ask_living_machines(least=1, ask="watch end")
         busy = between(self._before, machine())
-        offsets = self._lab.clocks.end_watch()
+        offsets = self._fabric.clocks.end_watch()
         self._before = None
         seen = {number: _readings(one) for number, one in found.items()}
         machines = []
-        for number in range(self._lab.machines):
-            if number in seen and number not in self._lab.came_back:
+        for number in range(self._fabric.machines):
+            if number in seen and number not in self._fabric.came_back:
                 card = CardReadings(*found[number]["card"])
                 machines.append(_as_machine_readings(number, seen[number], card, offsets[number]))
             else:
                 machines.append(
-                    MachineReadings(number, BACK if number in self._lab.came_back else LOST)
+                    MachineReadings(number, BACK if number in self._fabric.came_back else LOST)
                 )
-        faults = faults_since(self._lab.folder, self._begin_s)
+        faults = faults_since(self._fabric.lab.folder, self._begin_s)
         # Programs of other emulated machines on this computer belong to the trial.
         return merged(list(seen.values()), machines, faults, busy.foreign)
 
     def close(self) -> None:
         """Stop the load measurement of a trial, even if it has not begun."""
         if self._before:
-            self._lab.clocks.end_watch()
-        for number in self._lab.living_machines():
+            self._fabric.clocks.end_watch()
+        for number in self._fabric.living_machines():
             try:
-                self._lab.ask_machines({number: {"ask": "watch close"}})
+                self._fabric.ask_machines({number: {"ask": "watch close"}})
             except PillarboxError:  # the machine is being lost, and its processes with it
                 continue
-
-    def _ask(self, request: dict[str, Any]) -> dict[int, Any]:
-        """Send a request to all machines; leave out a machine that is lost meanwhile."""
-        return self._lab.ask_machines(self._lab.request_for_living_machines(request), least=1)
 
 
 def _readings(answer: Mapping[str, Any]) -> Readings:

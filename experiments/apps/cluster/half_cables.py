@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from experiments.apps.cluster.trial_support import Machines
 from experiments.lab.emulation.cable_shapes import CableShape, CableShapes
 from experiments.lab.emulation.meter import MeterReading
 from topos.base.errors import PillarboxError
-from topos.base.topology import Topology
+
+if TYPE_CHECKING:
+    from experiments.apps.cluster.cluster_fabric import ClusterFabric
 
 AHEAD_S = 0.02  # lead time of an action that all machines perform simultaneously, in seconds
 
@@ -25,13 +26,13 @@ class HalfCable(NamedTuple):
 class RemoteCableShapes(CableShapes):
     """Rates, delays and losses of cables between machines; each machine sets its own end."""
 
-    def __init__(self, net: Any, usual: CableShape, machines: Machines) -> None:
+    def __init__(self, net: Any, usual: CableShape, fabric: ClusterFabric) -> None:
         super().__init__(net, usual)
-        self._machines = machines
+        self._fabric = fabric
 
     def change(self, a: str, b: str, wanted: CableShape) -> None:
         """Set rate, delay and loss at both ends of a cable; on an error restore both ends."""
-        halves, living = self._cable_halves(a, b), self._machines.living_machines()
+        halves, living = self._cable_halves(a, b), self._fabric.living_machines()
         try:
             self._shape_halves(halves, wanted, living)
         except PillarboxError:
@@ -58,9 +59,9 @@ class RemoteCableShapes(CableShapes):
         asked = {}
         for machine in {half.machine for half in halves}.intersection(machines):
             cables = [half.cable for half in halves if half.machine == machine]
-            there_s = self._machines.clocks.machine_time_s(machine, at_s)
+            there_s = self._fabric.clocks.machine_time_s(machine, at_s)
             asked[machine] = {"ask": "shape", "cables": cables, "shape": wanted, "at_s": there_s}
-        self._machines.ask_machines(asked, least)
+        self._fabric.ask_machines(asked, least)
 
 
 class DistributedMeter:
@@ -69,25 +70,20 @@ class DistributedMeter:
     Counters of a lost machine keep their last value, and its queue depths are 0.
     """
 
-    def __init__(self, topology: Topology, machines: Machines) -> None:
-        self._topology, self._machines = topology, machines
+    def __init__(self, fabric: ClusterFabric) -> None:
+        self._fabric = fabric
         self._directions: dict[int, tuple[int, int, int]] = {}
         self._received: dict[int, int] = {}
 
     def read(self) -> MeterReading:
         """Return the byte counts so far of each direction of each cable, and of each server."""
-        machines, at_s = self._machines, time.monotonic() + AHEAD_S
-        moments = {
-            one: machines.clocks.machine_time_s(one, at_s) for one in machines.living_machines()
-        }
+        fabric, at_s = self._fabric, time.monotonic() + AHEAD_S
+        moments = {one: fabric.clocks.machine_time_s(one, at_s) for one in fabric.living_machines()}
         asked = {one: {"ask": "count", "at_s": there_s} for one, there_s in moments.items()}
         still = {one: (sent, 0, drops) for one, (sent, _, drops) in self._directions.items()}
         received = dict(self._received)
-        for directions, servers in machines.ask_machines(asked, least=0).values():
+        for directions, servers in fabric.ask_machines(asked, least=0).values():
             still |= {one: (sent, waits, drops) for one, sent, waits, drops in directions}
             received.update(servers)
         self._directions, self._received = still, received
-        return MeterReading(at_s, self._topology, still, received)
-
-    def close(self) -> None:
-        """Do nothing: the lab's part on each machine closes its own counter files."""
+        return MeterReading(at_s, fabric.lab.topology, still, received)

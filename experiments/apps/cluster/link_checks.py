@@ -18,10 +18,11 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from experiments.apps.cluster.cluster_fabric import ClusterFabric
 from experiments.apps.cluster.cluster_registry import NamedCluster
 from experiments.apps.cluster.dask_cluster import GONE, Cluster
 from experiments.apps.cluster.dask_process import source_hash
-from experiments.apps.cluster.distributed_lab import LabOverMachines
+from experiments.lab.emulation.lab import Lab
 from experiments.lab.emulation.underlay import TUNNEL_BYTES
 from experiments.lab.linux.shaping import HEADER_ROOM
 from experiments.runs.control.queries import iperf
@@ -156,17 +157,16 @@ def _small_lab_result(name: str, only: list[str], mtu: int) -> dict[str, Any]:
     """Start a small lab over two machines; return its rates and the error of their clocks."""
     settings = LabSettings(rate_mbit=None, mtu=mtu)
     with tempfile.TemporaryDirectory(prefix="pillarbox-") as folder:
-        ground = NamedCluster(name, only=only)
-        lab = LabOverMachines(parse(SPEC), settings, Path(folder), 2, ground=ground, whole=True)
-        with lab:
+        fabric = ClusterFabric(ground=NamedCluster(name, only=only), whole=True)
+        with Lab(parse(SPEC), settings, Path(folder), fabric=fabric) as lab:
             lab.wait_converged()
-            errors = [offset.error_s for offset in lab.clocks.measure().values()]
+            errors = [offset.error_s for offset in fabric.clocks.measure().values()]
             last = lab.topology.servers - 1
             carried = [_lab_throughput_mbit(lab, *ends) for ends in ((0, last), (last, 0))]
     return {"super_mbit": carried, "clock_ms": max(errors) * 1e3}
 
 
-def _lab_throughput_mbit(lab: LabOverMachines, source: int, destination: int) -> float:
+def _lab_throughput_mbit(lab: Lab, source: int, destination: int) -> float:
     try:
         return float(iperf(lab, source, destination, SECONDS)["mbit"])
     except PillarboxError:  # the flow's TCP connection failed

@@ -30,13 +30,12 @@ from experiments.base.processes import own_mib
 from experiments.lab.emulation import active_faults
 from experiments.lab.emulation.cable_shapes import CableShape
 from experiments.lab.emulation.lab import Lab
-from experiments.lab.emulation.lab_network import LabNet
+from experiments.lab.emulation.local_fabric import LocalFabric
 from experiments.lab.emulation.packet_tracing import TRACE_PORT, TRACE_S
 from experiments.lab.emulation.underlay import Underlay
 from experiments.lab.emulation.vxlan_cables import PartNet
 from experiments.lab.linux import sandbox
 from experiments.lab.observe.switch_tracing import SwitchTracer
-from experiments.runs.control.pings import echoes
 from experiments.runs.control.service import Service
 from hosts.base.failures import Failures
 from hosts.linux.calls import readable
@@ -44,7 +43,6 @@ from hosts.live.settings import LabSettings
 from hosts.wire.marks import serial_of
 from topos.base.errors import PillarboxError
 from topos.base.spec import parse
-from topos.base.topology import Topology
 
 # abstract Unix socket that only one lab's part can hold on a machine
 ONLY_PART = "\0pillarbox-part"
@@ -54,13 +52,11 @@ LONGEST_REQUEST = 1 << 26  # maximum length of a request to a part, in bytes
 Tell = Callable[[dict[str, Any]], None]
 
 
-class LabPart(Lab):
-    """The part of a distributed lab on one machine; it acts on requests of the lab's process.
+class PartFabric(LocalFabric):
+    """The part of a lab on one machine; it acts on requests of the lab's process.
 
     Parameters
     ----------
-    topology, settings, folder, seed
-        Those of the whole lab, but the folder is this part's own.
     machine_of : sequence of int
         Machine of each node.
     underlay : Underlay
@@ -69,16 +65,14 @@ class LabPart(Lab):
         How super-packets cross between machines: see `PartNet`.
     tell : callable
         Called with each event that the part reports unasked.
-    answering : Answering
+    answering : ClockServer
         Answers the lab's clock requests.
     """
 
+    net: PartNet
+
     def __init__(
         self,
-        topology: Topology,
-        settings: LabSettings,
-        folder: Path,
-        seed: int,
         machine_of: Sequence[int],
         underlay: Underlay,
         *,
@@ -87,40 +81,34 @@ class LabPart(Lab):
         answering: ClockServer,
     ) -> None:
         self._machine_of, self._underlay = machine_of, underlay
-        self._answering, self._trial = answering, PartTrial(self, underlay)
-        self._crossing, self._report = crossing, tell
+        self._crossing, self._report, self._answering = crossing, tell, answering
+        self._frame_programs = active_faults.FramePrograms()
         self._listeners: dict[int, Any] = {}
         self._follower: SwitchTracer | None = None
-        underlay.check_mtu(settings.mtu)
-        super().__init__(topology, settings, folder, seed)
-        self._meter = self.meter()
 
-    def _net(self) -> LabNet:
-        places, how = (self.topology, self._machine_of, self._underlay), self._cables()
-        self._part = PartNet(*places, crossing=self._crossing, **how)
-        self.cables = self._part.cables()
-        self._frame_programs = active_faults.FramePrograms()
-        return self._part
+    def attach(self, lab: Lab) -> None:
+        """Set the lab of this machine's nodes, and make the nodes and cables."""
+        self._underlay.check_mtu(lab.settings.mtu)
+        super().attach(lab)
+        self._cables = self.net.cables()
+        self._trial = PartTrial(lab, self._underlay)
 
-    def here(self) -> list[int]:
-        """Return the servers on this machine."""
-        mine = self._underlay.machine
-        return [s for s in range(self.topology.servers) if self._machine_of[s] == mine]
-
-    def nodes_here(self) -> list[int]:
-        """Return the servers and switches on this machine."""
-        mine = self._underlay.machine
-        return [node for node, machine in enumerate(self._machine_of) if machine == mine]
+    def new_net(self) -> PartNet:
+        """Return the nodes and cables on this machine, not yet started."""
+        places, how = (self.lab.topology, self._machine_of, self._underlay), self.cable_parameters()
+        return PartNet(*places, crossing=self._crossing, **how)
 
     def reach(self, server: int) -> list[str]:
         """Return the command that runs a program on a server of another machine."""
         elsewhere = self._machine_of[server] != self._underlay.machine
-        return remote_programs.command_for(self.folder, self.name(server)) if elsewhere else []
+        name = self.lab.name(server)
+        return remote_programs.command_for(self.lab.folder, name) if elsewhere else []
 
-    def _on_forwarder_event(self, server: int | None, event: str, details: dict[str, Any]) -> None:
+    def on_forwarder_event(self, server: int | None, event: str, details: dict[str, Any]) -> None:
+        """Report the end of a forwarder to the lab's process."""
         if server is not None and event == "ended":
             if details.get("was_ready"):
-                self.dead.add(server)
+                self.lab.dead.add(server)
             why = self.forwarders.last_words(server) if self.forwarders else ""
             report = {"event": event, "server": server, "why": why, "at_s": time.monotonic()}
             self._report({**report, **details})
@@ -141,23 +129,23 @@ class LabPart(Lab):
                 lambda asked: self._change_frames(asked["cables"], asked["effects"])
             ),
             "shape": at_requested_time(lambda asked: self._shape(asked["cables"], asked["shape"])),
-            "kill": at_requested_time(lambda asked: self.kill(asked["server"])),
-            "revive": at_requested_time(lambda asked: self.revive(asked["server"])),
+            "kill": at_requested_time(lambda asked: self.lab.kill(asked["server"])),
+            "revive": at_requested_time(lambda asked: self.lab.revive(asked["server"])),
             remote_programs.ACROSS: lambda asked: self._report(
                 {**asked, "event": remote_programs.ACROSS}
             ),
             "across ended": remote_programs.tell_end,
-            "moved": lambda asked: self._part.move(asked["machine"], asked["address"]),
-            "capture": lambda asked: capture_on_machine(self, asked),
+            "moved": lambda asked: self.net.move(asked["machine"], asked["address"]),
+            "capture": lambda asked: capture_on_machine(self.lab, asked),
             "memory": lambda _: self._memory(),
-            "tallies": lambda _: self._part.packing and self._part.packing.packet_tallies(),
+            "tallies": lambda _: self.net.packing and self.net.packing.packet_tallies(),
             "sent": lambda _: self.bytes_sent(),
             "count": lambda asked: self._byte_counts(asked["at_s"]),
             "clock": lambda _: self._answering.port,
             "queue": lambda _: self.net.queue_bytes,
             "echo": lambda asked: self._echo(**asked),
             "trace listen": lambda asked: self._open_listener(asked["server"]),
-            "trace send": lambda asked: self._tracer.send(*asked["packet"]),
+            "trace send": lambda asked: self.tracer.send(*asked["packet"]),
             "trace arrived": lambda asked: self._wait_for_arrival(asked["server"], asked["serial"]),
             **self._trial.requests(),
         }
@@ -165,13 +153,13 @@ class LabPart(Lab):
     def _echo(
         self, ask: str, server: int, destinations: list[int], wait_s: float
     ) -> list[float | None]:
-        found = echoes(self, server, destinations, wait_s)
+        found = self.echoes(server, destinations, wait_s)
         return [found[one] for one in destinations]
 
     def _open_listener(self, server: int) -> None:
         """Open a UDP socket at a server for marked packets, so that it sends no ICMP errors."""
         if server not in self._listeners:
-            self._listeners[server] = self._tracer.listener(server)
+            self._listeners[server] = self.tracer.listener(server)
 
     def _memory(self) -> list[tuple[int, float]]:
         """Return process ID and private memory in MiB of each forwarder on this machine."""
@@ -181,7 +169,7 @@ class LabPart(Lab):
     def _byte_counts(self, at_s: float) -> list[list[list[int]]]:
         """Return the byte counts of cables and servers at a time of this machine's clock."""
         time.sleep(max(0.0, at_s - time.monotonic()))
-        counts = self._meter.read()
+        counts = self.counters()
         directions = [[number, *counted] for number, counted in counts.directions.items()]
         return [directions, [[server, octets] for server, octets in counts.received.items()]]
 
@@ -207,9 +195,8 @@ class LabPart(Lab):
 
     def _report_failures(self, nodes: list[int], links: list[list[int]]) -> None:
         """Report failures of nodes and links on all machines to this machine's routing switches."""
-        if self.switches:
-            failed = Failures(frozenset(nodes), frozenset(map(frozenset, links)))
-            self.switches.set_failures(failed)
+        failed = Failures(frozenset(nodes), frozenset(map(frozenset, links)))
+        self.set_failures(failed)
 
     def end_trial(self) -> None:
         """End a trial's traffic generator and measurements on this machine."""
@@ -220,10 +207,11 @@ class LabPart(Lab):
         return self.forwarders.ask(server, what, **details)
 
     def _shape(self, cables: Sequence[int], shape: Sequence[Any]) -> None:
-        wanted, shapes, links = CableShape(*shape), self.net.shapes, list(self.topology.links())
+        wanted, shapes, topology = CableShape(*shape), self.net.shapes, self.lab.topology
+        links = list(topology.links())
         for number in cables:
-            a, b = map(self.topology.node_name, (links[number].a, links[number].b))
-            shapes.shape([self.cables[number]], wanted)
+            a, b = map(topology.node_name, (links[number].a, links[number].b))
+            shapes.shape([self._cables[number]], wanted)
             shapes.note(a, b, wanted)
 
     def _log_of(self, server: int, longest: int) -> str:
@@ -232,13 +220,13 @@ class LabPart(Lab):
 
     def _switch(self, cables: Sequence[int], *, up: bool) -> None:
         active_faults.set_interfaces(
-            [index for each in cables for index in self.cables[each].cuts], up=up
+            [index for each in cables for index in self._cables[each].cuts], up=up
         )
 
     def _change_frames(self, cables: Sequence[int], effects: Sequence[Sequence[Any]]) -> None:
         """Set the effects of faults on the frames of this machine's halves of cables."""
         wanted = [active_faults.FrameEffect(name, tuple(amounts)) for name, amounts in effects]
-        taps = (tap for each in cables for tap in self.cables[each].own_taps)
+        taps = (tap for each in cables for tap in self._cables[each].own_taps)
         self._frame_programs.set_effects(dict.fromkeys(taps, wanted))
 
 
@@ -292,20 +280,17 @@ def _run(order: dict[str, Any], underlay: Underlay, answering: ClockServer) -> i
         settings["routing"] = str(folder / Path(settings["routing"]).name)
         Path(settings["routing"]).write_text(order["router"])
     try:
-        lab = LabPart(
-            topology,
-            LabSettings(**settings),
-            folder,
-            order["seed"],
+        fabric = PartFabric(
             placed.machine_of.tolist(),
             underlay,
             crossing=order["crossing"],
             tell=_report,
             answering=answering,
         )
+        lab = Lab(topology, LabSettings(**settings), folder, order["seed"], fabric=fabric)
         lab.start()
         answering.begin()
-        service = Service(lab, lab.requests(), longest=LONGEST_REQUEST)
+        service = Service(lab, fabric.requests(), longest=LONGEST_REQUEST)
     except PillarboxError as error:
         _report({"event": "failed", "why": str(error)})
         return 1
@@ -315,7 +300,7 @@ def _run(order: dict[str, Any], underlay: Underlay, answering: ClockServer) -> i
             continue
         service.close()
     finally:
-        lab.end_trial()
+        fabric.end_trial()
         lab.stop()
         underlay.unguard()
         if order["remove"]:

@@ -11,29 +11,24 @@ from __future__ import annotations
 import os
 import subprocess
 import threading
-import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from experiments.apps.cluster.clock import Clocks
-from experiments.apps.cluster.dask_cluster import Cluster
 from experiments.apps.cluster.half_cables import AHEAD_S, HalfCable, RemoteCableShapes
-from experiments.apps.cluster.trial_support import Machines
 from experiments.lab.emulation.active_faults import Faults, FrameEffect, FrameEffects
 from experiments.lab.emulation.cable_shapes import CableShape
 from experiments.lab.emulation.packet_tracing import NOWHERE, PacketTracer
-from experiments.lab.emulation.routers import Switches
 from experiments.lab.linux import cgroups
 from experiments.runs.control.client import entrance
-from hosts.base.failures import Failures
 from hosts.base.fault_kinds import LOST_ONE_WAY, FaultKind
 from hosts.linux.calls import inside
 from topos.base.errors import PillarboxError, UnsupportedError, require
-from topos.base.topology import Topology
+
+if TYPE_CHECKING:
+    from experiments.apps.cluster.cluster_fabric import ClusterFabric
 
 
 class RemoteNamespace:
@@ -54,47 +49,25 @@ class RemoteNamespace:
 
 
 class Entrances:
-    """Opens namespaces of servers on other emulated machines, each requested once.
+    """Opens namespaces of servers on other emulated machines, each requested once."""
 
-    Parameters
-    ----------
-    topology : Topology
-        Topology of the lab.
-    folders : sequence of Path
-        Folder of each machine's part.
-    machine_of : sequence of int
-        Machine of each node.
-    reach : callable
-        Returns the command that runs a program on a server of another computer, empty if local.
-    """
-
-    def __init__(
-        self,
-        topology: Topology,
-        folders: Sequence[Path],
-        machine_of: Sequence[int],
-        reach: Callable[[int], list[str]],
-    ) -> None:
-        self._topology, self._folders, self._machine_of = topology, folders, machine_of
-        self.reach = reach
+    def __init__(self, fabric: ClusterFabric) -> None:
+        self._fabric = fabric
         self._open: dict[int, tuple[int, int]] = {}
         self._lock = threading.Lock()
-
-    def of(self, server: int) -> int:
-        """Return a living server's network namespace, as an open file."""
-        return self.both(server)[0]
 
     def both(self, server: int) -> tuple[int, int]:
         """Return a living server's network and UTS namespace, as open files."""
         require(
-            not self.reach(server),
-            f"{self._topology.name(server)} is on another computer: programs run there, but "
+            not self._fabric.reach(server),
+            f"{self._fabric.lab.name(server)} is on another computer: programs run there, but "
             "its network cannot be inspected from here",
         )
         with self._lock:
             if server not in self._open:
-                folder = self._folders[self._machine_of[server]]
-                network, host_name, *others = entrance(folder, self._topology.address(server)).files
+                folder = self._fabric.folders[self._fabric.machine_of(server)]
+                address = self._fabric.lab.topology.address(server)
+                network, host_name, *others = entrance(folder, address).files
                 self._open[server] = network, host_name
                 for descriptor in others:
                     os.close(descriptor)
@@ -117,9 +90,10 @@ class RemoteNode:
 
     waiting = False  # attribute for Mininet's prompt: no shell runs inside the node
 
-    def __init__(self, name: str, node: int, is_server: bool, entrances: Entrances) -> None:
-        self.name, self._node, self._is_server = name, node, is_server
-        self._entrances = entrances
+    def __init__(self, name: str, node: int, fabric: ClusterFabric, entrances: Entrances) -> None:
+        self.name, self._node = name, node
+        self._fabric, self._entrances = fabric, entrances
+        self._is_server = node < fabric.lab.topology.servers
 
     def live_namespace(self) -> RemoteNamespace:
         """Return the network namespace of a live server."""
@@ -138,7 +112,7 @@ class RemoteNode:
         self, command: Sequence[str], by: Sequence[str] = (), **options: Any
     ) -> subprocess.Popen[bytes]:
         """Start a program on a server of another emulated machine; `by` wraps its command."""
-        reach = self._entrances.reach(self._node) if self._is_server else []
+        reach = self._fabric.reach(self._node) if self._is_server else []
         if reach:
             return subprocess.Popen([*by, *reach, *command], **options)
         command = cgroups.programs().command(command)
@@ -177,19 +151,14 @@ class DistributedCable(NamedTuple):
 class DistributedNet(dict[str, RemoteNode]):
     """All servers, switches and cables of a lab over several machines, by node name."""
 
-    def __init__(
-        self,
-        topology: Topology,
-        machine_of: Sequence[int],
-        entrances: Entrances,
-        usual: CableShape,
-        machines: Machines,
-    ) -> None:
-        self.shapes = RemoteCableShapes(self, usual, machines)
+    def __init__(self, fabric: ClusterFabric, entrances: Entrances) -> None:
+        topology, settings = fabric.lab.topology, fabric.lab.settings
+        usual = CableShape(settings.rate_mbit, settings.delay, settings.loss)
+        self.shapes = RemoteCableShapes(self, usual, fabric)
         # queue limit of every port in bytes, reported by the machines
         self.queue_bytes: int | None = None
         nodes = [
-            RemoteNode(topology.node_name(node), node, node < topology.servers, entrances)
+            RemoteNode(topology.node_name(node), node, fabric, entrances)
             for node in range(topology.nodes)
         ]
         super().__init__({node.name: node for node in nodes})
@@ -198,7 +167,7 @@ class DistributedNet(dict[str, RemoteNode]):
             DistributedCable(
                 SimpleNamespace(node=nodes[cable.a]),
                 SimpleNamespace(node=nodes[cable.b]),
-                frozenset(HalfCable(machine_of[end], number) for end in (cable.a, cable.b)),
+                frozenset(HalfCable(fabric.machine_of(end), number) for end in (cable.a, cable.b)),
             )
             for number, cable in enumerate(topology.links())
         ]
@@ -207,59 +176,37 @@ class DistributedNet(dict[str, RemoteNode]):
         """Return the cables between two nodes."""
         return [link for link in self.links if {link.intf1.node, link.intf2.node} == {a, b}]
 
-    def bound_super_packets(self) -> None:
-        """Do nothing: each machine's part of the lab bounds the size of super-packets."""
-
-
-class _RemoteListener:
-    """Listener for marked packets at a server, whose socket is on the server's machine."""
-
-    def __enter__(self) -> _RemoteListener:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
-
 
 class DistributedTracer(PacketTracer):
-    """Traces packets on a lab over machines: the parts send, receive and follow marked packets.
+    """Traces packets on a lab over machines: the parts send, receive and follow marked packets."""
 
-    `ask` sends a request to a server's part, `ask_all` to the parts of all machines.
-    """
-
-    def __init__(
-        self,
-        topology: Topology,
-        net: Any,
-        forwarders: Any,
-        dead: Collection[int],
-        ask: Callable[..., Any],
-        ask_all: Callable[..., dict[int, Any]],
-    ) -> None:
-        super().__init__(topology, net, forwarders, dead)
-        self._ask, self._ask_all = ask, ask_all
+    def __init__(self, fabric: ClusterFabric) -> None:
+        lab = fabric.lab
+        super().__init__(lab.topology, fabric.net, fabric.forwarders, lab.dead)
+        self._fabric = fabric
 
     def listener(self, server: int) -> Any:
         """Open a listener for marked packets on the machine that runs the server."""
-        self._ask(server, ask="trace listen")
-        return _RemoteListener()
+        self._fabric.ask_part(server, ask="trace listen")
+        return nullcontext()
 
     def send(self, serial: int, source: int, destination: int, source_port: int) -> None:
         """Have the source's machine send a marked packet."""
-        self._ask(source, ask="trace send", packet=[serial, source, destination, source_port])
+        packet = [serial, source, destination, source_port]
+        self._fabric.ask_part(source, ask="trace send", packet=packet)
 
     def _trace_switches(
         self, serial: int, source: int, destination: int, source_port: int
     ) -> dict[str, Any]:
-        self._ask_all(ask="follow", serial=serial, keep=True)
+        self._fabric.ask_living_machines(least=1, ask="follow", serial=serial, keep=True)
         self.listener(destination)
         path, dropped = [self.topology.name(source)], "switches do not say why"
         try:
             self.send(serial, source, destination, source_port)
         except PillarboxError as error:
             dropped = f"{path[0]} cannot send: {error}"
-        arrived: bool = self._ask(destination, ask="trace arrived", serial=serial)
-        answers = self._ask_all(ask="follow", serial=serial, keep=False)
+        arrived: bool = self._fabric.ask_part(destination, ask="trace arrived", serial=serial)
+        answers = self._fabric.ask_living_machines(least=1, ask="follow", serial=serial, keep=False)
         path += self._switches_in_path_order(
             source, [one for heard in answers.values() for one in heard]
         )
@@ -287,42 +234,25 @@ class DistributedTracer(PacketTracer):
         """Do nothing: `_trace_switches` asks the destination's machine, which waits."""
 
 
-class DistributedSwitches(Switches):
-    """Routing switches of all machines; `tell` sends a request to all parts."""
-
-    def __init__(self, alike: Switches, tell: Callable[..., object]) -> None:
-        super().__init__(alike.topology, alike.routing, alike.seed)
-        self.name, self._tell = alike.name, tell
-
-    def set_failures(self, failures: Failures) -> None:
-        """Report failures of nodes and links to the routing switches on all machines."""
-        nodes, links = sorted(failures.nodes), sorted(map(sorted, failures.links))
-        self._tell(ask="inform", nodes=nodes, links=links)
-
-
 class DistributedForwarders:
     """The forwarders of all machines, or the servers of a network whose servers do not relay."""
 
-    def __init__(self, cluster: Cluster, machine_of: Sequence[int], clocks: Clocks) -> None:
-        self._cluster, self._machine_of, self._clocks = cluster, machine_of, clocks
+    def __init__(self, fabric: ClusterFabric) -> None:
+        self._fabric = fabric
+        self.pids: dict[int, int] = {}  # this process has started no forwarder
         # last log line of each forwarder that has ended unexpectedly, by server
         self.words: dict[int, str] = {}
 
     def ask(self, server: int, what: str, **details: str) -> Any:
-        """Return a forwarder's ``state`` or ``trace``, None if it is dead."""
+        """Return a forwarder's ``state`` or ``trace`` in the lab's time, None if it is dead."""
         try:
-            return self._ask_machine_of(server, "forwarder", what=what, **details)
+            found = self._fabric.ask_part(server, ask="forwarder", what=what, **details)
         except PillarboxError:  # the machine that ran the server is lost
             return None
-
-    def start(self, servers: Sequence[int]) -> None:
-        """Restart dead servers on their machines."""
-        for server in servers:
-            self._act_simultaneously(server, "revive")
-
-    def kill(self, server: int) -> None:
-        """End a server's forwarder and programs immediately, like a power failure."""
-        self._act_simultaneously(server, "kill")
+        for news in (found or {}).get("news", ()) if what == "state" else ():
+            machine = self._fabric.machine_of(server)
+            news["at_s"] = self._fabric.clocks.lab_time_s(machine, news["at_s"])
+        return found
 
     def last_words(self, server: int) -> str:
         """Return the last line that an ended forwarder wrote."""
@@ -330,39 +260,16 @@ class DistributedForwarders:
 
     def last_lines(self, server: int, longest: int) -> str:
         """Return the end of a forwarder's log, at most `longest` bytes."""
-        lines: str = self._ask_machine_of(server, "log", longest=longest)
+        lines: str = self._fabric.ask_part(server, ask="log", longest=longest)
         return lines
-
-    def _act_simultaneously(self, server: int, deed: str) -> None:
-        """Have a server's machine kill or restart the server at an agreed time."""
-        at_s = self._clocks.machine_time_s(self._machine_of[server], time.monotonic() + AHEAD_S)
-        self._ask_machine_of(server, deed, at_s=at_s)
-
-    def _ask_machine_of(self, server: int, request: str, **details: Any) -> Any:
-        machine = self._machine_of[server]
-        return self._cluster.ask(machine, ask=request, server=server, **details)
 
 
 class DistributedFaults(Faults):
-    """Faults of cables whose ends may be on two machines, injected at both at an agreed instant.
+    """Faults of cables whose ends may be on two machines, injected at both at an agreed instant."""
 
-    Parameters
-    ----------
-    net : DistributedNet
-        Network with all nodes and cables.
-    cluster : Cluster
-        Cluster of the lab's machines.
-    clocks : Clocks
-        Clocks of the machines.
-    on_late : callable
-        Called with a machine and its delay in seconds, if the machine acted late.
-    """
-
-    def __init__(
-        self, net: Any, cluster: Cluster, clocks: Clocks, on_late: Callable[[int, float], None]
-    ) -> None:
-        super().__init__(net)
-        self._cluster, self._clocks, self._on_late = cluster, clocks, on_late
+    def __init__(self, fabric: ClusterFabric) -> None:
+        super().__init__(fabric.net)
+        self._fabric = fabric
         self._lost: set[int] = set()
         self._agreed_s = 0.0
 
@@ -433,10 +340,10 @@ class DistributedFaults(Faults):
             machine: {
                 **request,
                 "cables": numbers,
-                "at_s": self._clocks.machine_time_s(machine, self._agreed_s),
+                "at_s": self._fabric.clocks.machine_time_s(machine, self._agreed_s),
             }
             for machine, numbers in cables.items()
         }
-        for machine, late_s in self._cluster.ask_all(asked).items():
+        for machine, late_s in self._fabric.ask_machines(asked).items():
             if late_s:
-                self._on_late(machine, late_s)
+                self._fabric.lab.log("late", machine=machine, late_s=round(late_s, 6))

@@ -25,9 +25,8 @@ from topos.base.topology import Topology
 FAILED = 1
 
 if TYPE_CHECKING:
-    from experiments.apps.cluster.distributed_lab import LabOverMachines
+    from experiments.apps.cluster.cluster_fabric import ClusterFabric
     from experiments.lab.emulation.lab import Lab
-    from hosts.live.settings import LabSettings
 
 
 @click.command()
@@ -193,15 +192,9 @@ def command(
             run = SweptLab.begin()
             stack.callback(run.end)
         leading = [topology.server(gateway) for gateway in gateways]
-        distributed_lab = (
-            _over_machines(topology, settings, place.folder, machines, cluster, seed, weights)
-            if machines or cluster
-            else None
-        )
-        lab = stack.enter_context(
-            distributed_lab or Lab(topology, settings, place.folder, seed, leading)
-        )
-        service = Service(lab, distributed_lab.requests() if distributed_lab else None)
+        over = _over_machines(machines, cluster, weights) if machines or cluster else None
+        lab = stack.enter_context(Lab(topology, settings, place.folder, seed, leading, over))
+        service = Service(lab, over.requests() if over else None)
         stack.callback(service.close)
         _wait_converged(lab)
         if with_page:
@@ -209,7 +202,7 @@ def command(
         if with_page and page:
             click.echo(with_page.open(place.folder))
         if not quiet:
-            click.echo(_welcome(lab, place.number))
+            click.echo(_welcome(lab, place.number, over))
             if settings.plane == "auto" and lab.plane == "python":
                 click.echo(reason_for_python_plane())
         if detach or hold:
@@ -220,23 +213,14 @@ def command(
 
 
 def _over_machines(
-    topology: Topology,
-    settings: LabSettings,
-    folder: Path,
-    machines: int | None,
-    cluster: str | None,
-    seed: int,
-    weights: tuple[int, ...],
-) -> LabOverMachines:
-    """Return a lab whose servers are distributed over several machines."""
+    machines: int | None, cluster: str | None, weights: tuple[int, ...]
+) -> ClusterFabric:
+    """Return the fabric of a lab whose servers are distributed over several machines."""
+    from experiments.apps.cluster.cluster_fabric import ClusterFabric
     from experiments.apps.cluster.cluster_registry import NamedCluster
-    from experiments.apps.cluster.distributed_lab import LabOverMachines
 
     provider = NamedCluster(cluster, machines) if cluster else None
-    count = machines or 0
-    return LabOverMachines(
-        topology, settings, folder, count, seed, ground=provider, weights=weights
-    )
+    return ClusterFabric(machines or 0, ground=provider, weights=weights)
 
 
 def _wait_converged(lab: Lab) -> None:
@@ -256,10 +240,10 @@ def reason_for_python_plane() -> str:
     return f"every packet passes through Python, since eBPF cannot be used here: {why}"
 
 
-def _welcome(lab: Lab, number: int) -> str:
+def _welcome(lab: Lab, number: int, over: ClusterFabric | None) -> str:
     topology = lab.topology
     how = f"routing {lab.routing}, plane {lab.plane}"
-    how += lab.machine_count_phrase()
+    how += f"; {over.summary()}" if over else ""
     first, last = topology.address(0), topology.address(topology.servers - 1)
     return (
         f"lab {number}: {topology.spec}, {topology.servers} servers, {topology.switches} switches; "

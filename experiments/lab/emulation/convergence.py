@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Container
 from typing import Any
 
-from experiments.lab.emulation.forwarders import Forwarders
+from experiments.lab.emulation.fabric import ForwarderQueries
 from hosts.base.failures import Failures
 from hosts.base.path import Step
 from topos.base.errors import PillarboxError
@@ -18,7 +18,7 @@ POLL_S = 0.02  # interval between queries of a server's link states, in seconds
 
 def wait_converged(
     topology: Topology,
-    forwarders: Forwarders,
+    forwarders: ForwarderQueries,
     dead: Container[int],
     failures: Callable[[], Failures],
 ) -> None:
@@ -47,7 +47,7 @@ def wait_converged(
 
 
 def _missed_links_phrase(
-    topology: Topology, forwarders: Forwarders, failures: Failures, server: int
+    topology: Topology, forwarders: ForwarderQueries, failures: Failures, server: int
 ) -> str:
     """Return a phrase naming the working links that a server considers down."""
     name = topology.name(server)

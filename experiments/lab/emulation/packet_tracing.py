@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Collection
 from contextlib import ExitStack
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from experiments.lab.emulation.forwarders import Forwarders
+from experiments.lab.emulation.fabric import ForwarderQueries, Nodes
 from experiments.lab.observe.switch_tracing import SwitchTracer
 from hosts.base.algorithms import route
 from hosts.base.failures import Failures
@@ -24,9 +24,6 @@ from hosts.linux.calls import readable
 from hosts.wire.marks import TRACED, udp_payload
 from topos.base.errors import require
 from topos.base.topology import Topology
-
-if TYPE_CHECKING:
-    from experiments.lab.emulation.lab_network import LabNet
 
 TRACE_PORT = 9  # UDP port of marked packets: the "discard" service
 TRACE_S = 2.0
@@ -39,8 +36,8 @@ class PacketTracer:
     def __init__(
         self,
         topology: Topology,
-        net: LabNet,
-        forwarders: Forwarders | None,
+        net: Nodes,
+        forwarders: ForwarderQueries | None,
         dead: Collection[int],
     ) -> None:
         self.topology, self._net = topology, net
@@ -122,7 +119,7 @@ class PacketTracer:
         return made
 
     def _trace_from_records(
-        self, forwarders: Forwarders, serial: int, source: int
+        self, forwarders: ForwarderQueries, serial: int, source: int
     ) -> dict[str, Any]:
         """Return a packet's trace, assembled from the records of all servers that it passed.
 

@@ -14,7 +14,7 @@ class LabSampler:
     """Samples a lab's traffic counters, faults and log for the lab's page; thread-safe."""
 
     def __init__(self, lab: Lab) -> None:
-        self._lab, self._meter = lab, lab.meter()
+        self._lab = lab
 
     def sample(self, log_from: int = 0) -> dict[str, Any]:
         """Return the lab's counters, faults and new log lines at this moment.
@@ -34,7 +34,7 @@ class LabSampler:
             ``faults`` and ``dead``; ``shapes``: both ends of cables with a changed shape, and the
             shape as text and in Mbit/s; the ``log`` since `log_from`.
         """
-        lab, counts = self._lab, self._meter.read()
+        lab, counts = self._lab, self._lab.fabric.counters()
         topology = counts.topology
         ports = [counts.directions.get(one, (0, 0, 0)) for one in range(2 * topology.cables)]
         log, log_to = self._log(log_from)
@@ -55,10 +55,6 @@ class LabSampler:
             "log": log,
             "log_to": log_to,
         }
-
-    def close(self) -> None:
-        """Close the open /proc files of the traffic counters."""
-        self._meter.close()
 
     def _log(self, start: int) -> tuple[list[str], int]:
         """Return complete lines of the lab's log from an offset, and the offset after them."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from experiments.lab.emulation.lab import Lab
     from experiments.models.fluid.path_bound import PathBound
     from experiments.runs.trials.order import FlowPathsAtTime, TrialOrder
-    from experiments.runs.trust.watch import Watch
+    from experiments.runs.trust.watch import TrialWatch
 
 LOOK_S = 0.1  # sampling interval of delivered bytes in seconds, as in trials
 MOST_ROWS = 300  # number of samples of delivered bytes kept for clients that connect late
@@ -58,7 +58,7 @@ class ActiveWorkload:
         self.began_s = time.monotonic()
         self.phase, self._said, self._barrier_s = "connecting", "", 0.0
         self._tool: Tool | None = None
-        self._watch: Watch | None = None
+        self._watch: TrialWatch | None = None
         self._sampler: PathSampler | None = None
         self._rows: deque[Row] = deque(maxlen=MOST_ROWS)
         self._ended_flows = 0
@@ -82,7 +82,7 @@ class ActiveWorkload:
             _LAST[lab] = self
 
     def record_progress(
-        self, tool: Tool, watch: Watch, sampler: PathSampler, barrier_s: float
+        self, tool: Tool, watch: TrialWatch, sampler: PathSampler, barrier_s: float
     ) -> None:
         """Start to record the traffic generator's progress, from the start barrier on."""
         self._tool, self._watch, self._sampler = tool, watch, sampler

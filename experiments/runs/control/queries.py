@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.base.text import columns
 from experiments.lab.emulation.packet_tracing import computed, named
+from experiments.lab.observe.pings import WAIT_S
 from experiments.models.workloads.flows import Flow, Sending
-from experiments.runs.control.pings import echoes
 from experiments.runs.trials.trial_backend import backend_of
 from hosts.base.algorithms import SHORTEST, algorithms, choose, route
 from hosts.base.failures import Failures
@@ -190,9 +190,9 @@ def _routings_around(lab: Lab, source: int, destination: int) -> Iterator[str]:
 
 def load(lab: Lab) -> list[dict[str, Any]]:
     """Measure for one second the load of each server's ports; return the busiest first."""
-    before, start_s = lab.bytes_sent(), time.monotonic()
+    before, start_s = lab.fabric.bytes_sent(), time.monotonic()
     time.sleep(LOAD_S)
-    after, seconds = lab.bytes_sent(), time.monotonic() - start_s
+    after, seconds = lab.fabric.bytes_sent(), time.monotonic() - start_s
     topology, rate_mbit = lab.topology, lab.settings.rate_mbit
     rows = []
     for server in range(topology.servers):
@@ -221,7 +221,7 @@ def ping(lab: Lab, source: int, destination: int) -> dict[str, Any]:
     """Return the round-trip time of an echo in ms, None after a timeout."""
     require_alive(lab, source)
     ends = {"source": lab.name(source), "destination": lab.name(destination)}
-    return {**ends, "ms": echoes(lab, source, [destination])[destination]}
+    return {**ends, "ms": lab.fabric.echoes(source, [destination], WAIT_S)[destination]}
 
 
 def pingall(lab: Lab) -> dict[str, Any]:
@@ -230,7 +230,8 @@ def pingall(lab: Lab) -> dict[str, Any]:
 
     def round_trips_from(source: int) -> dict[str, float | None]:
         others = [server for server in servers if server != source]
-        ms = dict.fromkeys(others) if source in lab.dead else echoes(lab, source, others)
+        alive = source not in lab.dead
+        ms = lab.fabric.echoes(source, others, WAIT_S) if alive else dict.fromkeys(others)
         return {lab.name(server): value for server, value in ms.items()}
 
     # several servers ping in parallel: each lost ping costs a timeout

@@ -72,7 +72,6 @@ class Service:
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
         self._thread.join(CLIENT_S)
-        self._sampler.close()
 
     def _serve(self) -> None:
         while True:
@@ -178,7 +177,7 @@ class Service:
 
     def _enter(self, server: int, files: list[int]) -> dict[str, Any]:
         queries.require_alive(self._lab, server)
-        topology, reach = self._lab.topology, self._lab.reach(server)
+        topology, reach = self._lab.topology, self._lab.fabric.reach(server)
         about = {"network": topology.spec, "prompt": server_names.shell_prompt(topology, server)}
         if reach:
             return {**about, "reach": reach}

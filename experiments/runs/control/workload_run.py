@@ -34,7 +34,7 @@ def run(lab: Lab, words: list[str]) -> dict[str, Any]:
     flows.
     """
     workload = _workload(words)
-    system = System.of_lab(lab.topology, machines=lab.machines, **lab.settings.plain())
+    system = System.of_lab(lab.topology, machines=lab.fabric.machines, **lab.settings.plain())
     experiment = Experiment(NAME, "traffic in a running lab", (system,), workload)
     order = order_of(experiment, Trial(0, system, 0, lab.seed))
     traffic = ActiveWorkload(lab, order, " ".join(words))

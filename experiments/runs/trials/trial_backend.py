@@ -14,7 +14,7 @@ from experiments.models.workloads.distribution_plan import DistributionPlan
 from experiments.models.workloads.flows import Flow, Sending, Tool
 from experiments.runs.trials.manifest import lab_facts
 from experiments.runs.trials.order import TrialOrder
-from experiments.runs.trust.watch import Watch
+from experiments.runs.trust.watch import TrialWatch, Watch
 
 if TYPE_CHECKING:
     from experiments.lab.emulation.lab import Lab
@@ -35,7 +35,7 @@ class TrialBackend:
         pinned_sysctls(self.lab)
         return lab_facts(self.lab)
 
-    def watch(self, *, come_and_go: bool) -> Watch:
+    def watch(self, *, come_and_go: bool) -> TrialWatch:
         """Return the monitor of a trial, ready to begin."""
         return Watch(self.lab, come_and_go=come_and_go)
 
@@ -68,5 +68,4 @@ class TrialBackend:
 
 def backend_of(lab: Lab) -> TrialBackend:
     """Return the backend of trials in a lab."""
-    backend: TrialBackend | None = lab.means
-    return backend or TrialBackend(lab)
+    return lab.fabric.trial_backend or TrialBackend(lab)

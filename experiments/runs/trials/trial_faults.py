@@ -121,7 +121,7 @@ class FaultInjector:
 
     def _run(self) -> None:
         for number, due in enumerate(self._due):
-            wait_s = self._barrier_s + due.at_s - self._lab.ahead_s - time.monotonic()
+            wait_s = self._barrier_s + due.at_s - self._lab.fabric.ahead_s - time.monotonic()
             if self._ended.wait(max(0.0, wait_s)):
                 never = (left for left in self._due[number:] if left.begins)
                 self._events += [_Event(left, left.at_s, NEVER) for left in never]
@@ -133,7 +133,7 @@ class FaultInjector:
             return  # The fault could not be injected: skip its repair.
         if due.begins:
             self._save_reports(failures_of(self._lab.topology, due.fault).nodes)
-        event = _Event(due, time.monotonic() + self._lab.ahead_s - self._barrier_s)
+        event = _Event(due, time.monotonic() + self._lab.fabric.ahead_s - self._barrier_s)
         action = partial(self._begin, due.fault) if due.begins else self._repairs.pop(due.fault)
         event.reason = self._carry_out(action)
         if not due.begins:

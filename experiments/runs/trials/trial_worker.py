@@ -27,7 +27,7 @@ from topos.base.errors import PillarboxError, require
 if TYPE_CHECKING:
     from experiments.lab.emulation.lab import Lab
     from experiments.runs.trials.recorded_paths import PathSampler
-    from experiments.runs.trust.watch import Watch
+    from experiments.runs.trust.watch import TrialWatch
 
 LOOK_S = 0.05  # Interval between two checks of the flows' progress, in seconds.
 TELL_S = 0.25  # Interval between two progress messages, in seconds.
@@ -89,7 +89,7 @@ def measured_in(
     lab: Lab,
     order: TrialOrder,
     send: Callable[[tuple[Any, ...]], object],
-    begun: Callable[[Tool, Watch, PathSampler, float], object] = lambda *_: None,
+    begun: Callable[[Tool, TrialWatch, PathSampler, float], object] = lambda *_: None,
 ) -> TrialMeasurements:
     """Send the flows of a trial in a running lab, inject its faults, and return measurements.
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from multiprocessing import Pipe
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from experiments.base.interpreter import code_command
 from experiments.lab.linux import shaping
@@ -55,6 +55,26 @@ class _ForwarderCounters(NamedTuple):
 
     drops: Counter[str]
     link_losses: int
+
+
+class TrialWatch(Protocol):
+    """Monitor of a trial on one machine (`Watch`) or several."""
+
+    def __enter__(self) -> TrialWatch: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+    def begin(self, at_s: float) -> None:
+        """Start measuring at a time of CLOCK_MONOTONIC."""
+        ...
+
+    def so_far(self) -> Readings | None:
+        """Return the readings until now, None if there are none."""
+        ...
+
+    def end(self) -> Readings:
+        """Stop measuring; return the readings."""
+        ...
 
 
 class Watch:
@@ -237,7 +257,8 @@ def base_rtt_s(lab: Lab) -> float:
 
 def _directions(lab: Lab) -> Iterator[_Direction]:
     topology = lab.topology
-    for node in lab.nodes_here():
+    here = (node for node in range(topology.nodes) if topology.node_name(node) in lab.net)
+    for node in here:
         made = lab.net[topology.node_name(node)]
         namespace = made.live_namespace().descriptor
         owner = made.name if made.inNamespace else ""

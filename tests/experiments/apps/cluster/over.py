@@ -19,34 +19,41 @@ from hosts.live.settings import LabSettings
 from tests.experiments.labs import WAIT_S
 
 if TYPE_CHECKING:
-    from experiments.apps.cluster.distributed_lab import LabOverMachines
+    from experiments.lab.emulation.lab import Lab
 
 SOON_S = 0.3
 
 
 @contextmanager
-def lab_over(spec: str, machines: int, folder: Path, **how: Any) -> Iterator[LabOverMachines]:
-    from experiments.apps.cluster.distributed_lab import LabOverMachines
+def lab_over(spec: str, machines: int, folder: Path, **how: Any) -> Iterator[Lab]:
+    from experiments.apps.cluster.cluster_fabric import ClusterFabric
     from experiments.lab.emulation import packet_tracing
+    from experiments.lab.emulation.lab import Lab
 
     packet_tracing.TRACE_S = SOON_S  # in this sandbox alone: what is lost is sent again
-    with LabOverMachines(topos.parse(spec), LabSettings(**how), folder, machines) as lab:
+    fabric = ClusterFabric(machines)
+    with Lab(topos.parse(spec), LabSettings(**how), folder, fabric=fabric) as lab:
         lab.wait_converged()
         yield lab
 
 
 def trial_in(
-    lab: LabOverMachines, *faults: str, tell: Callable[[Any], object] = str, **workload: Any
+    lab: Lab, *faults: str, tell: Callable[[Any], object] = str, **workload: Any
 ) -> TrialMeasurements:
     """Send every server's flow to one other, with these faults; return what was seen."""
-    system = System(lab.topology.spec, machines=lab.machines, **lab.settings.plain())
+    system = System(lab.topology.spec, machines=lab.fabric.machines, **lab.settings.plain())
     what = Workload(pattern="permutation", timeout_s=WAIT_S, **workload)
     experiment = Experiment("test", "", (system,), what, tuple(map(FaultAt, faults)))
     return measured_in(lab, order_of(experiment, Trial(0, system, 0, 1)), tell)
 
 
-def apart(lab: LabOverMachines, cable: tuple[int, int]) -> bool:
-    return lab.machine_of(cable[0]) != lab.machine_of(cable[1])
+def worker(lab: Lab, machine: int) -> int:
+    """Return the process of an emulated machine's Dask worker."""
+    return lab.fabric.ground.started(machine).process.pid
+
+
+def apart(lab: Lab, cable: tuple[int, int]) -> bool:
+    return lab.fabric.machine_of(cable[0]) != lab.fabric.machine_of(cable[1])
 
 
 def running(what: str) -> list[int]:
@@ -64,12 +71,12 @@ def running(what: str) -> list[int]:
 
 
 @contextmanager
-def saturate(lab: LabOverMachines, machine: int, rate_mbit: float) -> Iterator[None]:
+def saturate(lab: Lab, machine: int, rate_mbit: float) -> Iterator[None]:
     """Let a machine's card send no faster than that."""
     from experiments.lab.linux import shaping
 
-    assert lab.computer
-    kernel = lab.computer.namespaces[machine].netlink
+    assert lab.fabric.ground.computer
+    kernel = lab.fabric.ground.computer.namespaces[machine].netlink
     [card] = (link for link in kernel.links() if link.name == CARD)
     kernel.send(shaping.limited(card.ifindex, rate_mbit, None))
     try:

@@ -23,15 +23,14 @@ from experiments.base.interpreter import code_command
 from experiments.lab.linux import offloads, sandbox
 from experiments.lab.observe.pcapng import Reader
 from experiments.runs.control import mpi
-from experiments.runs.control.pings import echoes
 from hosts.live.settings import LabSettings
-from tests.experiments.apps.cluster.over import SOON_S, running
+from tests.experiments.apps.cluster.over import SOON_S, apart, running
 from tests.experiments.labs import WAIT_S, wait_until
 from topos.base.errors import PillarboxError
 
 if TYPE_CHECKING:
-    from experiments.apps.cluster.distributed_lab import LabOverMachines
     from experiments.apps.cluster.local_machines import EmulatedMachines
+    from experiments.lab.emulation.lab import Lab
 
 pytest.importorskip("distributed", reason="pip install 'dask[distributed]'")
 pytest.importorskip("cryptography", reason="pip install cryptography")
@@ -164,9 +163,10 @@ def there_before(
     ],
 )
 def test_a_lab_on_a_cluster(way: Any, tmp_path: Path) -> None:
+    from experiments.apps.cluster.cluster_fabric import ClusterFabric
     from experiments.apps.cluster.cluster_registry import NamedCluster
-    from experiments.apps.cluster.distributed_lab import LabOverMachines
     from experiments.apps.cluster.local_machines import EmulatedMachines
+    from experiments.lab.emulation.lab import Lab
 
     spare = way is there_before  # a machine that no lab uses, at first
     computer = EmulatedMachines(2 + spare, 1500)
@@ -179,8 +179,8 @@ def test_a_lab_on_a_cluster(way: Any, tmp_path: Path) -> None:
         else:
             check_caller(tmp_path / "lab.pcapng")
             check_between(computer)
-        ground = NamedCluster(NAME, 2)
-        with LabOverMachines(topos.parse(SPEC), LabSettings(), tmp_path, 0, ground=ground) as lab:
+        fabric = ClusterFabric(ground=NamedCluster(NAME, 2))
+        with Lab(topos.parse(SPEC), LabSettings(), tmp_path, fabric=fabric) as lab:
             lab.wait_converged()
             check_pings(lab)
             check_cut(lab)
@@ -291,20 +291,18 @@ def check_spread(folder: Path) -> None:
     assert not running("experiments.runs.trials.trial_worker")
 
 
-def check_pings(lab: LabOverMachines) -> None:
+def check_pings(lab: Lab) -> None:
     for source in (FIRST, LAST):
         others = [server for server in range(lab.topology.servers) if server != source]
         wait_until(
-            lambda a=source, b=others: None not in echoes(lab, a, b, SOON_S).values(),
+            lambda a=source, b=others: None not in lab.fabric.echoes(a, b, SOON_S).values(),
             f"{source} does not reach all",
         )
 
 
-def check_cut(lab: LabOverMachines) -> None:
+def check_cut(lab: Lab) -> None:
     """See that a cable between machines is cut at both ends, and packets go around."""
-    cable = next(
-        one for one in lab.topology.links() if lab.machine_of(one.a) != lab.machine_of(one.b)
-    )
+    cable = next(one for one in lab.topology.links() if apart(lab, (one.a, one.b)))
     server, port = cable.a, str(cable.a_port)
     fault = lab.cut(cable.a, cable.b)
     wait_until(lambda: not lab.state(server)["carrier"][port], "the server has its carrier still")
@@ -315,14 +313,16 @@ def check_cut(lab: LabOverMachines) -> None:
     wait_until(lambda: lab.trace(FIRST, LAST)["path"] == known, f"packets do not take {known}")
 
 
-def check_programs(lab: LabOverMachines) -> None:
+def check_programs(lab: Lab) -> None:
     """See that a program on another computer is as one here: input, output, and its end."""
     host = lab.host(LAST)
     words = ["sh", "-c", "cat; echo wrong >&2; cat /sys/class/net/*/ifindex | wc -l; exit 7"]
     program = host.popen(words, stdin=subprocess.PIPE)
     out, err = program.communicate(b"said\n", WAIT_S)
     assert out.startswith(b"said\n") and err == b"wrong\n" and program.returncode == 7
-    shell = subprocess.run(lab.reach(LAST), input=b"id -u\n", stdout=subprocess.PIPE, check=True)
+    shell = subprocess.run(
+        lab.fabric.reach(LAST), input=b"id -u\n", stdout=subprocess.PIPE, check=True
+    )
     assert int(shell.stdout) > 0  # that of a page: it has no rights
     with pytest.raises(PillarboxError, match="is on another computer"):
         lab.namespace_of(LAST)
@@ -341,22 +341,22 @@ def check_refused() -> None:
     assert "has a part of another lab" in second.stderr
 
 
-def check_loss(lab: LabOverMachines, *, spare: bool) -> None:
+def check_loss(lab: Lab, *, spare: bool) -> None:
     """See that a machine whose worker is killed is lost, and that the other goes on.
 
     Then a spare machine takes its place, where there is one.
     """
     before = len(running(PART))
-    told = lab.ground.addresses[1]
+    told = lab.fabric.ground.addresses[1]
     victims = [
         pid for pid in running(JOINED) if told in Path(f"/proc/{pid}/net/fib_trie").read_text()
     ]
     os.kill(max(victims), signal.SIGKILL)
-    wait_until(lambda: lab.lost == {1}, "nobody noticed")
+    wait_until(lambda: lab.fabric.lost == {1}, "nobody noticed")
     wait_until(lambda: len(running(PART)) < before, "its part is left")
     living = [server for server in range(lab.topology.servers) if server not in lab.dead]
     wait_until(
-        lambda: echoes(lab, living[0], [living[-1]], SOON_S)[living[-1]] is not None,
+        lambda: lab.fabric.echoes(living[0], [living[-1]], SOON_S)[living[-1]] is not None,
         "the others do not go on",
     )
     with nullcontext() if spare else pytest.raises(PillarboxError, match="no unused machine"):
@@ -369,14 +369,14 @@ def check_loss(lab: LabOverMachines, *, spare: bool) -> None:
         assert program.returncode == 0
 
 
-def check_scheduler(lab: LabOverMachines) -> None:
+def check_scheduler(lab: Lab) -> None:
     """See that without the scheduler all machines are lost, and that nothing of the lab is left."""
     here = Path("/proc/self/ns/net").stat().st_ino
     [scheduler] = (
         one for one in running(JOINED) if Path(f"/proc/{one}/ns/net").stat().st_ino == here
     )
     os.kill(scheduler, signal.SIGKILL)
-    wait_until(lambda: lab.lost == {0, 1}, "nobody noticed")
+    wait_until(lambda: lab.fabric.lost == {0, 1}, "nobody noticed")
     wait_until(lambda: not running(PART), "a part is left")
 
 

@@ -16,16 +16,15 @@ import pytest
 
 from experiments.lab.linux import sandbox
 from experiments.models.workloads.flows import COMPLETED
-from experiments.runs.control.pings import echoes
 from experiments.runs.trust import judge
 from hosts.base.algorithms import route
 from hosts.base.faults import Fault
-from tests.experiments.apps.cluster.over import SOON_S, apart, lab_over, running, trial_in
+from tests.experiments.apps.cluster.over import SOON_S, apart, lab_over, running, trial_in, worker
 from tests.experiments.labs import WAIT_S, wait_until
 from topos.base.errors import PillarboxError
 
 if TYPE_CHECKING:
-    from experiments.apps.cluster.distributed_lab import LabOverMachines
+    from experiments.lab.emulation.lab import Lab
 
 pytest.importorskip("distributed", reason="pip install 'dask[distributed]'")
 pytest.importorskip("cryptography", reason="pip install cryptography")
@@ -88,11 +87,11 @@ def test_a_lab_over_machines(spec: str, machines: int, tmp_path: Path) -> None:
     assert not running(PART) and not running(WORKER)
 
 
-def check_listeners(lab: LabOverMachines, machines: int) -> None:
+def check_listeners(lab: Lab, machines: int) -> None:
     """See that whoever leads and whoever is led listen on the machines' own network alone."""
     files = [
         Path("/proc/net/tcp"),
-        *(Path(f"/proc/{lab.worker(m)}/net/tcp") for m in range(machines)),
+        *(Path(f"/proc/{worker(lab, m)}/net/tcp") for m in range(machines)),
     ]
     for file in files:
         rows = [line.split() for line in file.read_text().splitlines()[1:]]
@@ -101,22 +100,22 @@ def check_listeners(lab: LabOverMachines, machines: int) -> None:
         assert any(address.startswith("198.18.0.") for address in addresses)
         assert all(address.startswith(("198.18.0.", "127.0.0.1")) for address in addresses)
     assert not list(lab.folder.rglob("*.pem"))
-    begun = [Path(f"/proc/{lab.worker(m)}/{what}") for m in range(machines) for what in TOLD]
+    begun = [Path(f"/proc/{worker(lab, m)}/{what}") for m in range(machines) for what in TOLD]
     assert not any(b"PRIVATE KEY" in file.read_bytes() for file in begun)
 
 
-def check_pings(lab: LabOverMachines) -> None:
+def check_pings(lab: Lab) -> None:
     servers = range(lab.topology.servers)
     for source in servers:
         others = [server for server in servers if server != source]
         # Again, where a busy machine has taken a silence for a failure.
         wait_until(
-            lambda a=source, b=others: None not in echoes(lab, a, b, SOON_S).values(),
+            lambda a=source, b=others: None not in lab.fabric.echoes(a, b, SOON_S).values(),
             f"{source} does not reach all",
         )
 
 
-def check_paths(lab: LabOverMachines) -> None:
+def check_paths(lab: Lab) -> None:
     """See that packets go as on one machine, hop by hop."""
     last = lab.topology.servers - 1
     for source, destination in ((0, last), (last, 0), (1, last - 1)):
@@ -130,13 +129,13 @@ def check_paths(lab: LabOverMachines) -> None:
         )
 
 
-def check_trial(lab: LabOverMachines) -> None:
+def check_trial(lab: Lab) -> None:
     """See that flows within and between machines deliver all, and that all machines are watched."""
     cable = next(one for one in lab.topology.links() if apart(lab, (one.a, one.b)))
     ends = "-".join(lab.name(node) for node in (cable.a, cable.b))
     found = trial_in(lab, f"cut {ends} at 0 until 0.05", volume_bytes=VOLUME)
     within = [
-        lab.machine_of(one.flow.source) == lab.machine_of(one.flow.destination)
+        lab.fabric.machine_of(one.flow.source) == lab.fabric.machine_of(one.flow.destination)
         for one in found.results
     ]
     assert any(within) and not all(within)
@@ -148,14 +147,16 @@ def check_trial(lab: LabOverMachines) -> None:
     assert [event["event"] for event in found.events] == ["cut", "healed"]
     seen = found.readings
     assert len(seen.links) == 2 * lab.topology.cables and seen.faults == 2
-    assert [one.machine for one in seen.machines] == list(range(lab.machines))
+    assert [one.machine for one in seen.machines] == list(range(lab.fabric.machines))
     assert all(one.clock_s and one.crossed_out and not one.away for one in seen.machines)
     assert sum(one.card_sent_bytes for one in seen.machines) > VOLUME
     assert "clock_moved_ms" in judge(seen).figures
-    assert found.lab["machines"]["servers"] and found.tool_versions["processes"] == lab.machines
+    assert (
+        found.lab["machines"]["servers"] and found.tool_versions["processes"] == lab.fabric.machines
+    )
 
 
-def check_cut(lab: LabOverMachines) -> None:
+def check_cut(lab: Lab) -> None:
     """See that a cut between machines takes the carrier at both ends, and packets go around.
 
     Usual switches know no way around: packets arrive again when the cable is mended.
@@ -182,7 +183,7 @@ def check_cut(lab: LabOverMachines) -> None:
         wait_until(lambda end=end: carrier(lab, *end), f"{end} has no carrier again")
 
 
-def check_frame_faults(lab: LabOverMachines) -> None:
+def check_frame_faults(lab: Lab) -> None:
     """See that frames between machines come twice or late; one-way cuts are refused."""
     source, destination = 0, lab.topology.servers - 1
     way = [lab.node(name) for name in lab.trace(source, destination)["path"]]
@@ -216,7 +217,7 @@ def check_frame_faults(lab: LabOverMachines) -> None:
     wait_until(lambda: not late(), "packets still arrive late")
 
 
-def cables_of(lab: LabOverMachines, a: int, b: int) -> list[tuple[int, int]]:
+def cables_of(lab: Lab, a: int, b: int) -> list[tuple[int, int]]:
     """Return the cables of a hop, from the lower node each; a tree's hop is one to a switch."""
     if b in {plug.node for _, plug in lab.topology.neighbours(a)}:
         return [(min(a, b), max(a, b))]
@@ -226,7 +227,7 @@ def cables_of(lab: LabOverMachines, a: int, b: int) -> list[tuple[int, int]]:
     return [(min(pair), max(pair)) for pair in pairwise(nodes)]
 
 
-def server_ends(lab: LabOverMachines, cable: tuple[int, int]) -> list[tuple[int, int]]:
+def server_ends(lab: Lab, cable: tuple[int, int]) -> list[tuple[int, int]]:
     """Return the servers' ports of a cable."""
     return [
         (server, port)
@@ -237,11 +238,11 @@ def server_ends(lab: LabOverMachines, cable: tuple[int, int]) -> list[tuple[int,
     ]
 
 
-def carrier(lab: LabOverMachines, server: int, port: int) -> bool:
+def carrier(lab: Lab, server: int, port: int) -> bool:
     return bool(lab.state(server)["carrier"][str(port)])
 
 
-def check_kill(lab: LabOverMachines) -> None:
+def check_kill(lab: Lab) -> None:
     """See that a server dies with what the prompt started on it, and comes back."""
     server = lab.topology.servers - 1
     program = lab.host(server).popen(["sleep", "1000"])
@@ -251,13 +252,13 @@ def check_kill(lab: LabOverMachines) -> None:
     assert lab.state(server)["dead"]
     lab.revive(server)
     lab.wait_converged()
-    wait_until(lambda: echoes(lab, 0, [server], SOON_S)[server] is not None, "it does not answer")
+    wait_until(lambda: lab.fabric.echoes(0, [server], SOON_S)[server], "it does not answer")
 
 
-def check_end(lab: LabOverMachines) -> None:
+def check_end(lab: Lab) -> None:
     """See that a forwarder that ends by itself, on its machine, is a dead server here."""
     server = lab.topology.servers - 1
-    log = str(lab.folder / f"machine{lab.machine_of(server)}" / f"h{server}.log")
+    log = str(lab.folder / f"machine{lab.fabric.machine_of(server)}" / f"h{server}.log")
     [forwarder] = (
         pid for pid in running(NURSERY) if str(Path(f"/proc/{pid}/fd/1").readlink()) == log
     )
@@ -268,24 +269,24 @@ def check_end(lab: LabOverMachines) -> None:
     lab.wait_converged()
 
 
-def check_verbs(lab: LabOverMachines) -> None:
+def check_verbs(lab: Lab) -> None:
     """See what the prompt says that is not as on one machine."""
     from experiments.runs.control.verbs import answer
 
     status = answer(lab, "status", []).data
     assert [one["state"] for one in status["machines"]] == ["up"] * len(status["machines"])
     cabled = [list(lab.topology.neighbours(server)) for server in range(lab.topology.servers)]
-    assert len(lab.bytes_sent()) == sum(map(len, cabled))
+    assert len(lab.fabric.bytes_sent()) == sum(map(len, cabled))
     with pytest.raises(PillarboxError, match="run on one machine only"):
         answer(lab, "run", ["all-reduce", "volume_bytes=1000"])
     with pytest.raises(PillarboxError, match="cannot be resized"):
         lab.resize(lab.topology.servers)
 
 
-def check_counts(lab: LabOverMachines) -> None:
+def check_counts(lab: Lab) -> None:
     """See that all cables and servers are counted, each where it is."""
-    meter, topology = lab.meter(), lab.topology
-    before, sent, after = meter.read(), lab.bytes_sent(), meter.read()
+    fabric, topology = lab.fabric, lab.topology
+    before, sent, after = fabric.counters(), fabric.bytes_sent(), fabric.counters()
     assert sorted(after.directions) == list(range(2 * topology.cables))
     assert sorted(after.received) == list(range(topology.servers))
     ends = (end for one in topology.links() for end in ((one.a, one.a_port), (one.b, one.b_port)))
@@ -296,7 +297,7 @@ def check_counts(lab: LabOverMachines) -> None:
     assert 0 < after.at_s - before.at_s < WAIT_S
 
 
-def check_cable(lab: LabOverMachines) -> None:
+def check_cable(lab: Lab) -> None:
     """See that a cable between machines is changed at both its ends, and made as it was."""
     from experiments.runs.control.verbs import answer
 
@@ -315,23 +316,22 @@ def check_cable(lab: LabOverMachines) -> None:
     assert not lab.net.shapes.changed
 
 
-def hears(lab: LabOverMachines, server: int, port: int) -> bool:
+def hears(lab: Lab, server: int, port: int) -> bool:
     """Tell whether a server hears all its neighbours at a port."""
     return all(one["up"] for one in lab.state(server)["links"] if one["port"] == port)
 
 
-def check_loss(lab: LabOverMachines, machine: int) -> None:
+def check_loss(lab: Lab, machine: int) -> None:
     """See that a lost machine's servers are dead, and that the others go on."""
-    nodes = range(lab.topology.nodes)
-    lost = [server for server in range(lab.topology.servers) if lab.machine_of(server) == machine]
-    parts, victim = len(running(PART)), lab.worker(machine)
+    lost = [node for node in nodes_of(lab, machine) if node < lab.topology.servers]
+    parts, victim = len(running(PART)), worker(lab, machine)
     if machine > 1:  # the part itself, with which its worker ends
         threads = Path(f"/proc/{victim}/task").iterdir()
         [victim] = (int(pid) for one in threads for pid in (one / "children").read_text().split())
     os.kill(victim, signal.SIGKILL)
     wait_until(lambda: lab.status()["machines"][machine]["state"] == "lost", "nobody noticed")
     assert lab.dead == set(lost)
-    assert {node for node in nodes if lab.machine_of(node) == machine} <= lab.failures().nodes
+    assert set(nodes_of(lab, machine)) <= lab.failures().nodes
     crossing = [(c.a, c.b) for c in lab.topology.links() if machine in machines_of(lab, c)]
     for cable in filter(lambda cable: apart(lab, cable), crossing):
         for server, port in server_ends(lab, cable):
@@ -344,13 +344,13 @@ def check_loss(lab: LabOverMachines, machine: int) -> None:
     wait_until(lambda: lab.trace(source, other)["delivered"], "the others do not go on")
 
 
-def check_another(lab: LabOverMachines, machine: int) -> None:
+def check_another(lab: Lab, machine: int) -> None:
     """See that another machine takes a lost one's place, in all that is as it was, and is cut."""
     cables = [(c.a, c.b) for c in lab.topology.links() if machine in machines_of(lab, c)]
     crossing = [cable for cable in cables if apart(lab, cable)]
     [within] = [one for one in cables if not apart(lab, one) and one[0] < lab.topology.servers][:1]
     faults = [lab.cut(*crossing[0]), lab.cut(*crossing[1], silent=True), lab.cut(*within)]
-    lost = [server for server in range(lab.topology.servers) if lab.machine_of(server) == machine]
+    lost = [node for node in nodes_of(lab, machine) if node < lab.topology.servers]
     lab.revive(lost[-1])
     assert lab.status()["machines"][machine]["state"] == "up" and not lab.dead
     assert lab.failures().nodes == frozenset()
@@ -366,8 +366,13 @@ def check_another(lab: LabOverMachines, machine: int) -> None:
     assert '"machine replaced"' in (lab.folder / "events.jsonl").read_text()
 
 
-def machines_of(lab: LabOverMachines, cable: Any) -> set[int]:
-    return {lab.machine_of(cable.a), lab.machine_of(cable.b)}
+def nodes_of(lab: Lab, machine: int) -> list[int]:
+    nodes = range(lab.topology.nodes)
+    return [node for node in nodes if lab.fabric.machine_of(node) == machine]
+
+
+def machines_of(lab: Lab, cable: Any) -> set[int]:
+    return {lab.fabric.machine_of(cable.a), lab.fabric.machine_of(cable.b)}
 
 
 @pytest.mark.parametrize("how", ["kill", pytest.param("end", marks=LONG)])

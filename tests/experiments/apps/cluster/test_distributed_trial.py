@@ -15,11 +15,11 @@ import pytest
 from experiments.lab.linux import sandbox
 from experiments.models.workloads.flows import COMPLETED, FAILED
 from experiments.runs.trust import judge
-from tests.experiments.apps.cluster.over import lab_over, running, saturate, trial_in
+from tests.experiments.apps.cluster.over import lab_over, running, saturate, trial_in, worker
 from tests.experiments.labs import WAIT_S, wait_until
 
 if TYPE_CHECKING:
-    from experiments.apps.cluster.distributed_lab import LabOverMachines
+    from experiments.lab.emulation.lab import Lab
 
 pytest.importorskip("distributed", reason="pip install 'dask[distributed]'")
 pytest.importorskip("cryptography", reason="pip install cryptography")
@@ -52,7 +52,7 @@ def test_what_happens_to_a_trial(tmp_path: Path) -> None:
         check_a_machine_that_is_lost(lab)
 
 
-def check_flows_of_a_server_that_dies(lab: LabOverMachines) -> None:
+def check_flows_of_a_server_that_dies(lab: Lab) -> None:
     name = lab.name(VICTIM)
     found = trial_in(lab, f"kill {name} at 0.3 until 0.6", duration_s=DURATION_S)
     for one in found.results:
@@ -62,34 +62,34 @@ def check_flows_of_a_server_that_dies(lab: LabOverMachines) -> None:
     lab.wait_converged()
 
 
-def check_a_clock_that_is_pushed(lab: LabOverMachines) -> None:
+def check_a_clock_that_is_pushed(lab: Lab) -> None:
     def push(told: tuple[Any, ...]) -> None:
         if told == SENDING:
-            lab.clocks.clocks[1].now = lambda: time.monotonic() - PUSH_S
+            lab.fabric.clocks.clocks[1].now = lambda: time.monotonic() - PUSH_S
 
     try:
         found = trial_in(lab, tell=push, duration_s=DURATION_S)
     finally:
-        lab.clocks.clocks[1].now = time.monotonic
+        lab.fabric.clocks.clocks[1].now = time.monotonic
     reasons = [reason for reason in judge(found.readings).reasons if "clock" in reason]
     assert len(reasons) == 1 and reasons[0].startswith("the clock of machine 1 moved by")
 
 
-def check_a_card_that_is_too_slow(lab: LabOverMachines) -> None:
+def check_a_card_that_is_too_slow(lab: Lab) -> None:
     with saturate(lab, 1, CARD_MBIT):
         found = trial_in(lab, duration_s=DURATION_S)
     words = " ".join(judge(found.readings).reasons)
     assert "machine 1's card" in words, words
 
 
-def check_a_machine_that_is_lost(lab: LabOverMachines) -> None:
+def check_a_machine_that_is_lost(lab: Lab) -> None:
     def lose(told: tuple[Any, ...]) -> None:
         if told == SENDING:
-            os.kill(lab.worker(1), signal.SIGKILL)
+            os.kill(worker(lab, 1), signal.SIGKILL)
 
     found = trial_in(lab, tell=lose, duration_s=DURATION_S)
     for one in found.results:
-        if 1 in map(lab.machine_of, (one.flow.source, one.flow.destination)):
+        if 1 in map(lab.fabric.machine_of, (one.flow.source, one.flow.destination)):
             assert (one.status, one.reason) == (FAILED, "machine 1 was lost")
         else:
             assert one.status == COMPLETED or one.reason

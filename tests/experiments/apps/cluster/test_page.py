@@ -44,7 +44,7 @@ def is_busy(message: dict[str, Any]) -> bool:
 def test_a_page_over_machines(tmp_path: Path) -> None:
     async def visit(lab: Any, url: str) -> None:
         source, destination = map(lab.server, ENDS)
-        assert lab.machine_of(source) != lab.machine_of(destination)
+        assert lab.fabric.machine_of(source) != lab.fabric.machine_of(destination)
         async with watching(url) as page, watching(url) as other:
             run = ["one-to-one", f"source={ENDS[0]}", f"destination={ENDS[1]}", "duration_s=60"]
             sending = asyncio.create_task(other.do("run", *run))
@@ -66,4 +66,4 @@ def test_a_page_over_machines(tmp_path: Path) -> None:
             await until(page, lambda one: address in one.get("text", ""))
 
     with lab_over("dcell,4,1", 2, tmp_path) as lab:
-        visited(lab, visit, lab.requests())
+        visited(lab, visit, lab.fabric.requests())

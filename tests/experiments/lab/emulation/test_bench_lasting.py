@@ -67,7 +67,7 @@ def test_soak_sees_a_crash_and_a_loss_that_nobody_counted(tmp_path: Path) -> Non
 
     with running(topos.parse("bcube,2,1"), LabSettings(plane="python"), tmp_path / "lab") as lab:
         lab.wait_converged()
-        lab._print_event = lambda sentence: None
+        lab.print_event = lambda sentence: None
         one = soak.Soak(lab, Random(1))
         one._run_without_changes(1.0)
         sent = sum(stream.sent for stream in one.traffic.streams)

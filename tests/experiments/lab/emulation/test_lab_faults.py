@@ -190,7 +190,7 @@ def test_what_is_lost_has_a_reason_and_flows_again_after_the_repair(
         lab.wait_converged()
         assert lab.trace(source, destination)["delivered"]
         drops = lab.status()["drops"]
-        rack = lab.stop_rack(0)
+        rack = lab.begin(Fault("rack", ("s0",)))
         assert lab.dead == set(range(4))
         assert lab.trace(destination, lab.server("4.0"))["delivered"]
         lab.end(rack)

@@ -11,6 +11,7 @@ import pytest
 
 import topos
 from hosts.base.algorithms import route
+from hosts.base.faults import Fault
 from tests.experiments.lab.emulation.test_lab_faults import Stream
 from tests.experiments.labs import EBPF, lab_of, wait_until
 from tests.experiments.runs.control.test_commands import pillarbox
@@ -129,7 +130,7 @@ def test_what_cannot_be_is_refused_and_changes_nothing(spec: str, tmp_path: Path
 
 def test_faults_come_first(tmp_path: Path) -> None:
     with lab_of("dcell,4,1,servers=16", tmp_path, plane="python") as lab:
-        lab.stop_switch(0)
+        lab.begin(Fault("switch", ("s0",)))
         with pytest.raises(PillarboxError, match="a fault is in effect: `heal all`"):
             lab.grow()
         assert lab.topology.servers == 16

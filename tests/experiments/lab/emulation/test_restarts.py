@@ -72,7 +72,7 @@ def test_both_are_started_again(tmp_path: Path) -> None:
 def test_the_next_nursery_tells_of_forwarders_that_end(tmp_path: Path) -> None:
     with lab_of("bcube,2,1", tmp_path, plane="python") as lab:
         said: list[str] = []
-        lab._print_event = said.append  # type: ignore[method-assign]
+        lab.print_event = said.append  # type: ignore[method-assign]
         assert lab.forwarders
         nursery = lab.forwarders.nursery
         os.kill(nursery, signal.SIGKILL)
@@ -94,7 +94,7 @@ def test_a_nursery_that_ends_again_and_again_is_given_up_and_forwarders_go_on(
     monkeypatch.setattr(forwarders, "MOST_RESTARTS", 0)
     with lab_of("bcube,2,1", tmp_path, plane="python") as lab:
         said: list[str] = []
-        lab._print_event = said.append  # type: ignore[method-assign]
+        lab.print_event = said.append  # type: ignore[method-assign]
         assert lab.forwarders
         processes = [*lab.forwarders.pids.values(), lab.forwarders.pacer]
         os.kill(lab.forwarders.nursery, signal.SIGKILL)

@@ -268,7 +268,7 @@ def test_hostile_requests_get_an_error_and_the_next_one_its_answer(tmp_path: Pat
 def test_a_forwarder_that_crashes_is_told_and_its_server_can_be_revived(tmp_path: Path) -> None:
     with lab_of("bcube,2,1", tmp_path) as lab:
         said: list[str] = []
-        lab._print_event = said.append
+        lab.print_event = said.append
         os.kill(lab.forwarders.pids[3], signal.SIGSEGV)
         wait_until(lambda: said)
         assert len(said) == 1 and "server 1.1 has ended unexpectedly, with code -11" in said[0]

@@ -40,7 +40,6 @@ def test_pings_are_counted_on_the_cables_that_they_took(spec: str, tmp_path: Pat
         before = sampler.sample()
         assert f"{PINGS} received" in lab.host(source).cmd(f"ping -f -c {PINGS} {to}")
         after = sampler.sample(before["log_to"])
-        sampler.close()
     sent = carried(before, after, "sent_bytes")
     # What passes through a node comes in and goes out again, all but what ends there.
     into, out_of = [0] * topology.nodes, [0] * topology.nodes
@@ -73,7 +72,6 @@ def test_faults_and_the_log_are_in_it(tmp_path: Path) -> None:
         lab.kill(lab.server("1.1"))
         second = sampler.sample(first["log_to"])
         third = sampler.sample(second["log_to"])
-        sampler.close()
     assert [json.loads(line)["event"] for line in first["log"]] == ["up"]
     assert second["faults"] == [["cut", "0.3", "4.0"]]
     assert second["dead"] == ["1.1"]
@@ -104,7 +102,6 @@ def test_what_waits_and_is_dropped_is_at_the_port_where_it_does(tmp_path: Path) 
             most = [max(pair) for pair in zip(most, sample["waiting_bytes"], strict=True)]
         pinging.kill()
         pinging.wait()
-        sampler.close()
     ends = [end for cable in lab.topology.links() for end in (cable.a, cable.b)]
     assert {ends[i] for i, count in enumerate(sample["dropped"]) if count} == {0}
     assert 1400 <= most[ends.index(0)] <= 5 * (lab.net.cable["mtu"] + 14) + 2000
@@ -134,7 +131,6 @@ def test_a_cable_is_changed_and_as_usual_again(tmp_path: Path) -> None:
         assert answer(lab, "cable", [cable]).said == f"{cable} is as usual now: 50 Mbit/s"
         fast = answer(lab, "iperf", [*ends, "0.5"]).data["mbit"]
         sample = sampler.sample()
-        sampler.close()
     assert unheard is None
     at_once_mbit = burst_bytes(2.0, 1500) * 8 / 0.5 / 1e6  # passes a port at rest
     assert slow < 2.0 + at_once_mbit < fast

@@ -71,11 +71,11 @@ def test_everybody_has_the_whole_file(
 
 def test_only_the_cables_of_the_plan_carry_the_file(tmp_path: Path) -> None:
     with lab_of("bcube,2,1", tmp_path, routing="bcube") as lab:
-        before = lab.bytes_sent()
+        before = lab.fabric.bytes_sent()
         with closing(distributed(lab, "one-to-several")) as made:
             wait(made)
             assert all(receipt.unchanged for receipt in made.receipts.values())
-        sent = {name: count - before[name] for name, count in lab.bytes_sent().items()}
+        sent = {name: count - before[name] for name, count in lab.fabric.bytes_sent().items()}
         planned = {
             lab.topology.interface(sender, port)
             for tree in made.plan.trees

@@ -15,6 +15,7 @@ import pytest
 from experiments.lab.traffic.iperf3 import Iperf3, version
 from experiments.lab.traffic.iperf3_session import FIRST_PORT
 from experiments.models.workloads.flows import COMPLETED, FAILED, Flow, FlowResult, Sending
+from hosts.base.faults import Fault
 from tests.experiments import labs
 from tests.experiments.labs import WAIT_S
 from topos.base.errors import PillarboxError
@@ -203,7 +204,7 @@ def test_whoever_never_answers_fails_within_the_timeout(tmp_path: Path) -> None:
 
 def test_who_cannot_be_reached_is_tried_again_until_the_end(tmp_path: Path) -> None:
     with lab_of("tree,2,2", tmp_path / "lab") as lab:
-        fault = lab.stop_switch(0)
+        fault = lab.begin(Fault("switch", ("s0",)))
         with closing(Iperf3(lab, [Flow(0, 0, 2, volume_bytes=1000)], Sending())) as tool:
             session = tool._sessions[0]
             tool._connect_s = 0.3  # prepare() goes on without it

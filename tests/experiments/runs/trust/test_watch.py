@@ -73,9 +73,9 @@ def row(readings: Readings, sender: str, port: int) -> dict[str, Any]:
 
 def test_what_is_seen_is_what_happened(tmp_path: Path) -> None:
     with lab_of(tmp_path) as lab:
-        before = lab.bytes_sent()
+        before = lab.fabric.bytes_sent()
         readings = watched(lab, [(0, 1)])
-        sent = lab.bytes_sent()["h0-eth0"] - before["h0-eth0"]
+        sent = lab.fabric.bytes_sent()["h0-eth0"] - before["h0-eth0"]
     used, unused = row(readings, "0.0", 0), row(readings, "0.0", 1)
     assert len(readings.links) == 2 * lab.topology.cables
     assert used["to"] == "s0"

@@ -1,7 +1,4 @@
-"""Simultaneous pings from many servers, by ICMP sockets in their namespaces.
-
-The sockets belong to this process, or to the part of the lab that runs the server.
-"""
+"""Simultaneous pings from many servers, by ICMP sockets of this process in their namespaces."""
 
 from __future__ import annotations
 
@@ -10,15 +7,14 @@ import socket
 import struct
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import Any
 
 from hosts.linux.calls import readable
 from hosts.wire.header_layout import WireError, checksum
 from hosts.wire.ipv4 import ECHO, ICMP, Ipv4Header
-
-if TYPE_CHECKING:
-    from experiments.lab.emulation.lab import Lab
+from topos.base.topology import Topology
 
 REQUEST, REPLY = 8, 0
 WAIT_S = 1.0
@@ -28,26 +24,31 @@ _SERIALS = count(os.getpid())  # ICMP identifiers: each echo is a separate flow,
 
 
 def echoes(
-    lab: Lab, source: int, destinations: Sequence[int], wait_s: float = WAIT_S
+    namespace: AbstractContextManager[Any],
+    topology: Topology,
+    destinations: Sequence[int],
+    wait_s: float = WAIT_S,
 ) -> dict[int, float | None]:
-    """Ping each destination once; return RTTs in ms by destination, None after a timeout."""
-    if not lab.whole:
-        how = {"destinations": list(destinations), "wait_s": wait_s}
-        answers = lab.ask_part(source, ask="echo", **how)
-        return dict(zip(destinations, answers, strict=True))
+    """Ping each destination once from a server's namespace.
+
+    Returns
+    -------
+    dict
+        Round-trip times in ms by destination, None after a timeout.
+    """
     found: dict[int, float | None] = dict.fromkeys(destinations)
     serial = next(_SERIALS) & 0xFFFF
-    waiting = {lab.topology.ipv4(server): server for server in destinations}
-    with lab.host(source).live_namespace():
+    waiting = {topology.ipv4(server): server for server in destinations}
+    with namespace:
         made = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
     with made:
         sent_s = {}
         for server in destinations:
             sent_s[server] = time.monotonic()
             try:
-                made.sendto(_echo_request(serial), (lab.topology.ip(server), 0))
+                made.sendto(_echo_request(serial), (topology.ip(server), 0))
             except OSError:  # no route to the server
-                waiting.pop(lab.topology.ipv4(server), None)
+                waiting.pop(topology.ipv4(server), None)
         deadline = time.monotonic() + wait_s
         while waiting and readable([made], deadline - time.monotonic()):
             replier = waiting.pop(_replier_address(made.recv(LARGEST), serial), None)

@@ -1,0 +1,211 @@
+"""The fabric of a lab on this machine: Mininet's nodes and cables, and a forwarder per server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from experiments.lab.emulation import server_names
+from experiments.lab.emulation.active_faults import Faults
+from experiments.lab.emulation.external_network import ExternalNetwork
+from experiments.lab.emulation.forwarders import Forwarders
+from experiments.lab.emulation.lab_network import LabNet, end_programs_in
+from experiments.lab.emulation.meter import Meter, MeterReading
+from experiments.lab.emulation.nodes import LabSwitch, sent_bytes_and_frames
+from experiments.lab.emulation.packet_tracing import PacketTracer
+from experiments.lab.emulation.resizing import resize
+from experiments.lab.linux import shaping
+from experiments.lab.linux.queueing import Queue
+from experiments.lab.observe.pings import echoes
+from hosts.base.failures import Failures
+from hosts.base.load import router_for
+from topos.base.errors import require
+from topos.base.topology import Topology
+
+if TYPE_CHECKING:
+    from experiments.lab.emulation.lab import Lab
+
+# Largest number of servers, in a network without relays, that get static ARP entries of all
+# servers. The kernel accepts at most 1024 learned ARP entries (gc_thresh3) of all servers.
+MOST_STATIC_ARP = 256
+
+
+class LocalFabric:
+    """The nodes and cables of a lab on this machine; see `fabric.Fabric`."""
+
+    machines = 1
+    ahead_s = 0.0
+    trial_backend: Any = None
+
+    lab: Lab
+    net: LabNet
+    faults: Faults
+    forwarders: Forwarders | None
+    tracer: PacketTracer
+    _outside: ExternalNetwork | None = None
+
+    def attach(self, lab: Lab) -> None:
+        """Set the lab, start the nursery of its forwarders, and make its nodes and cables."""
+        self.lab = lab
+        settings = replace(lab.settings, routing=lab.routing, plane=lab.plane)
+        self.forwarders = None
+        if lab.relays:
+            self.forwarders = Forwarders(
+                *(lab.topology, settings, lab.seed, lab.folder),
+                *(lab.namespace_of, self.on_forwarder_event),
+            )
+        self.net = self.new_net()
+        self.faults = Faults(self.net)
+        self.tracer = PacketTracer(lab.topology, self.net, self.forwarders, lab.dead)
+        self._meter = Meter(self.net)
+
+    def new_net(self) -> LabNet:
+        """Return the nodes and cables of the lab, not yet started."""
+        return LabNet(self.lab.topology, **self.cable_parameters())
+
+    def cable_parameters(self) -> dict[str, Any]:
+        """Return the parameters of the network's cables and nodes."""
+        lab, settings = self.lab, self.lab.settings
+        return {
+            "rate_mbit": settings.rate_mbit,
+            "delay": settings.delay,
+            "loss": settings.loss,
+            "queue": self._queue(),
+            "forwarders": lab.relays,
+            "mtu": shaping.port_mtu(settings.mtu, lab.relays),
+            "switch": lab.switches.node if lab.switches else LabSwitch,
+        }
+
+    def _queue(self) -> Queue:
+        """Return the queue of every port; data packets carry the routing's header before IP."""
+        lab, settings = self.lab, self.lab.settings
+        router = router_for(lab.topology, lab.routing) if lab.relays else None
+        header = router.header_bytes() if router else 0
+        at_once_s = shaping.catch_up_s(settings.catch_up)
+        return Queue(settings.queue, settings.queue_length, header, at_once_s)
+
+    def on_forwarder_event(self, server: int | None, event: str, details: dict[str, Any]) -> None:
+        """Pass an event of a forwarder to the lab."""
+        self.lab.on_forwarder_event(server, event, details)
+
+    # -- up and down -----------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the network, and wait until every forwarder is ready."""
+        lab, net = self.lab, self.net
+        net.start()
+        if not lab.relays and lab.topology.servers <= MOST_STATIC_ARP:
+            net.staticArp()
+        self._name_servers()
+        if self.forwarders:
+            self.forwarders.start(lab.here())
+            net.bound_super_packets()
+        if lab.gateways:
+            self._outside = ExternalNetwork(net, lab.gateways, lab.settings.mtu)
+        if lab.switches:
+            lab.switches.start(net)
+
+    def _name_servers(self) -> None:
+        server_names.make_known(self.lab.topology, map(self.lab.host, self.lab.here()))
+
+    def stop(self) -> None:
+        """End all programs, forwarders, servers, switches and cables."""
+        self._meter.close()
+        if self.forwarders:
+            self.forwarders.close()
+        if self.lab.switches:
+            self.lab.switches.stop()
+        self.net.stop()
+
+    # -- servers ---------------------------------------------------------------------------------
+
+    def kill(self, server: int) -> None:
+        """Kill a server's forwarder and all its programs."""
+        if self.forwarders:
+            self.forwarders.kill(server)
+        else:  # no forwarder: a link that is down stops the replies of the server's kernel
+            self.lab.host(server).intfs[0].ifconfig("down")
+        if self._outside:
+            self._outside.set_gateway_link(server, False)
+        end_programs_in({self.lab.namespace_of(server)})
+
+    def revive(self, server: int) -> None:
+        """Restart a dead server's forwarder, and its links."""
+        if self.forwarders:
+            self.forwarders.start([server])
+            self.net.bound_super_packets()
+        else:
+            self.lab.host(server).intfs[0].ifconfig("up")
+        if self.lab.switches:
+            self.lab.switches.admit(self.net, server)
+        if self._outside:
+            self._outside.set_gateway_link(server, True)
+
+    def resize(self, servers: int) -> None:
+        """Add or remove servers until the network has a given size; see `Lab.resize`."""
+        lab, before, after = self.lab, self.lab.topology, self.lab.topology.resized(servers)
+        forwarders = self.forwarders
+        require(forwarders is not None, f"the servers of {before.spec} do not relay")
+        assert forwarders
+        leaving = " ".join(lab.name(each) for each in lab.gateways if each >= after.servers)
+        require(not leaving, f"{leaving} cannot leave: it is a gateway")
+        require(not self.faults.active, "a fault is in effect: `heal all` before servers move")
+        staying = range(min(before.servers, after.servers))
+        alive = [server for server in staying if server not in lab.dead]
+        if after.servers > before.servers:
+            new = range(before.servers, after.servers)
+            self._resize_net(after)
+            lab.dead.update(new)
+            forwarders.topology = after
+            forwarders.start(list(new))
+            self.net.bound_super_packets()
+            lab.dead.difference_update(new)
+            forwarders.resize(after, alive)
+        else:
+            gone = set(range(after.servers, before.servers))
+            forwarders.resize(after, alive)
+            for server in gone - lab.dead:
+                lab.kill(server)
+            self._resize_net(after)
+            lab.dead -= gone
+        self._name_servers()
+
+    def _resize_net(self, after: Topology) -> None:
+        resize(self.net, after)
+        self.lab.topology = self.tracer.topology = after
+
+    def set_failures(self, failures: Failures) -> None:
+        """Report failures that change a carrier to switches that route."""
+        if self.lab.switches:
+            self.lab.switches.set_failures(failures)
+
+    # -- programs and counters -------------------------------------------------------------------
+
+    def reach(self, server: int) -> list[str]:
+        """Return an empty command prefix: programs start in the server's namespace."""
+        return []
+
+    def echoes(
+        self, source: int, destinations: Sequence[int], wait_s: float
+    ) -> dict[int, float | None]:
+        """Ping each destination once; return RTTs in ms by destination, None after a timeout."""
+        namespace = self.lab.host(source).live_namespace()
+        return echoes(namespace, self.lab.topology, destinations, wait_s)
+
+    def bytes_sent(self) -> dict[str, int]:
+        """Return the number of bytes sent by each port of each server, by interface name."""
+        counted = (
+            port
+            for server in self.lab.here()
+            for port in sent_bytes_and_frames(self.lab.host(server)).items()
+        )
+        return {name: octets for name, (octets, _) in counted}
+
+    def counters(self) -> MeterReading:
+        """Return the byte counters of the cables and servers on this machine."""
+        return self._meter.read()
+
+    def status(self) -> dict[str, Any]:
+        """Return no entries: the lab's own status is complete."""
+        return {}
