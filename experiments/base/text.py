@@ -84,7 +84,7 @@ def records(rows: Sequence[dict[str, Any]]) -> str:
     return columns([keys, *([_cell_text(row[key]) for key in keys] for row in rows)], numbers)
 
 
-def _cell_text(value: Any) -> str:
+def _cell_text(value: object) -> str:
     if value is None:
         return "-"
     if isinstance(value, float):

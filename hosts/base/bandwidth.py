@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    import numpy
+    from numpy.typing import NDArray
+
+# Bandwidth of one port, or an array of bandwidths.
+Rates = TypeVar("Rates", float, "NDArray[numpy.float64]")
 
 # Weight of the newest bandwidth sample in the exponential moving average.
 NEWEST = 0.5
 
 
-def mean(before: Any, newest: Any) -> Any:
+def mean(before: Rates, newest: Rates) -> Rates:
     """Return the moving average of a bandwidth, updated with the newest sample."""
     return NEWEST * newest + (1 - NEWEST) * before
 

@@ -237,7 +237,7 @@ def next_steps(
     return {peer: first_hops[peer] for peer in order}
 
 
-def _links_of(topology: Any, server: int) -> frozenset[Step]:
+def _links_of(topology: Topology, server: int) -> frozenset[Step]:
     """Return all links of a server in the topology."""
     ports = range(topology.ports)
     return frozenset(Step(port, peer) for port in ports for peer in topology.peers(server, port))

@@ -24,10 +24,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from random import Random
-from typing import Any
 
 from hosts.base.path import Path
-from hosts.base.rules import NONE
+from hosts.base.rules import NONE, Values
 
 # Paths with at least this fraction of the best path's bandwidth count as equally good.
 # Of equally good paths, the shortest is chosen (fewest links), then the path in use (no
@@ -98,7 +97,14 @@ def measured(candidates: Sequence[Candidate]) -> tuple[list[float], list[bool], 
     return free, works, [len(candidate.path) for candidate in candidates]
 
 
-def best_of(free: Any, works: Any, hops: Any, using: int, own: float, slack: float) -> int:
+def best_of(
+    free: Values[float],
+    works: Values[object],
+    hops: Values[int],
+    using: int,
+    own: float,
+    slack: float,
+) -> int:
     """Return the index of the best working path, `NONE` if no path works (a simulator rule).
 
     `free`, `works` and `hops` have an entry for each path. The flow's own bandwidth `own` counts as
@@ -118,10 +124,11 @@ def best_of(free: Any, works: Any, hops: Any, using: int, own: float, slack: flo
     return chosen
 
 
-def left(free: Any, hops: Any, path: int, using: int, own: float, slack: float) -> float:
+def left(
+    free: Values[float], hops: Values[int], path: int, using: int, own: float, slack: float
+) -> float:
     """Return the bandwidth that a flow would have on a path, reduced for each extra hop."""
-    available: float = free[path] + (own if path == using else 0.0) - slack * hops[path]
-    return available
+    return free[path] + (own if path == using else 0.0) - slack * hops[path]
 
 
 class Probing:

@@ -11,10 +11,16 @@ compile them unchanged (see docs/adr/0005-rules.md).
 
 from __future__ import annotations
 
-from collections.abc import MutableSequence, Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
-Room: TypeAlias = MutableSequence[int]  # output buffer: a list or an array
+
+class Room(Protocol):
+    """Numbers that a rule reads and writes: a list or an array."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, place: int, /) -> int: ...
+    def __setitem__(self, place: int, number: int, /) -> None: ...
 
 
 class Nested(NamedTuple):

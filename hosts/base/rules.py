@@ -9,12 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import starmap
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from hosts.base.path import Path, Step
 from topos.base.topology import Topology
 
 NONE = -1  # number that means "no server", "no path" or "no port"
+Value_co = TypeVar("Value_co", covariant=True)
+
+
+class Values(Protocol[Value_co]):
+    """Values that a rule reads by index: a list in a router, an array in the simulator."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> Value_co: ...
 
 
 class Rule(NamedTuple):

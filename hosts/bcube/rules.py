@@ -7,9 +7,8 @@ and `first`, the number of values of digit k: n, or fewer in a partial BCube.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-from hosts.base.rules import Rule
+from hosts.base.rules import Rule, Values
 from topos.bcube import BCube
 
 # A flow is large if its rate is at least the fraction LARGE of a port's rate, over at least
@@ -88,7 +87,7 @@ def is_large(sent: float, rate: float, seconds: float) -> bool:
     return seconds >= LARGE_AFTER_S and sent >= LARGE * rate * seconds
 
 
-def crowded(large_flows: Any, works: Any, here: int) -> bool:
+def crowded(large_flows: Values[int], works: Values[object], here: int) -> bool:
     """Return True if a working path carries fewer large flows of a pair of servers than `here`.
 
     `here` is the number of those flows on the path in use; `large_flows` and `works` have one entry

@@ -12,34 +12,56 @@ A switch of level l is identified by the server below it whose digit of level l 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
-from hosts.base.rules import NONE
+from hosts.base.rules import NONE, Values
 from hosts.bcube.rules import width
+
+Key_contra = TypeVar("Key_contra", contravariant=True)
+
+
+class CableStates(Protocol):
+    """Table by server and level: True if the cable and both its ends work."""
+
+    def __getitem__(self, cable: tuple[int, int], /) -> bool: ...
+
+
+class FailedLinks(Protocol):
+    """Table by pair of servers: True if the link between them has failed."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, servers: tuple[int, int], /) -> bool: ...
+
+
+class Marks(Protocol[Key_contra]):
+    """Table of numbers by server, or by level and switch: a dict or an array."""
+
+    def __getitem__(self, key: Key_contra, /) -> int: ...
+    def __setitem__(self, key: Key_contra, number: int, /) -> None: ...
 
 
 class Net(NamedTuple):
     """A BCube as input of a path search; nodes marked with the number `closed` are not visited."""
 
-    works: Any  # True if a cable and both its ends work, by server and level
+    works: CableStates  # True if a cable and both its ends work, by server and level
     # By pair of servers: True if the link between them has failed, though its cables may work.
     # Empty if all failures are given as failed cables.
-    apart: Any
-    closed_servers: Any  # mark of each server, compared with `closed`
-    closed_switches: Any  # mark of each switch by level, compared with `closed`
+    apart: FailedLinks
+    closed_servers: Marks[int]  # mark of each server, compared with `closed`
+    closed_switches: Marks[tuple[int, int]]  # mark of each switch by level, compared with `closed`
     closed: int
-    weights: Any  # n**level for each level (weight of the digit)
+    weights: Values[int]  # n**level for each level (weight of the digit)
     from_zero: bool  # True to try digit values from 0 upwards, not from the server's digit + 1
 
 
 class Wave(NamedTuple):
     """State of a bidirectional breadth-first path search, from one of its two ends."""
 
-    reached: Any  # number of the last search that reached each server
-    passed: Any  # number of the last search that finished each switch, by level
-    came_from: Any  # previous server on the path to each server
-    came_by: Any  # level of the hop from the previous server to each server
-    queue: Any  # reached servers in breadth-first order
+    reached: Marks[int]  # number of the last search that reached each server
+    passed: Marks[tuple[int, int]]  # number of the last search that finished each switch, by level
+    came_from: Marks[int]  # previous server on the path to each server
+    came_by: Marks[int]  # level of the hop from the previous server to each server
+    queue: Marks[int]  # reached servers in breadth-first order
 
 
 def meeting_server(

@@ -8,10 +8,10 @@ direction.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Protocol
 
 from hosts.base.probing import best_of
-from hosts.base.rules import NONE, Rule
+from hosts.base.rules import NONE, Rule, Values
 from topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE, DPillar
 
 # Assumed rate of a new flow before measurement, as a share of its path's available bandwidth.
@@ -141,7 +141,17 @@ def far_side(
     yield port, destination
 
 
-def booked(free: Any, works: Any, hops: Any, using: int, own: float) -> int:
+class FreeBandwidth(Protocol):
+    """Available bandwidth by path, which `booked` changes: a list or an array."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, path: int, /) -> float: ...
+    def __setitem__(self, path: int, bandwidth: float, /) -> None: ...
+
+
+def booked(
+    free: FreeBandwidth, works: Values[object], hops: Values[int], using: int, own: float
+) -> int:
     """Return the best path for a flow, and subtract the flow's rate from its free bandwidth.
 
     All flows of a source see the same measurements, and would all take the same path until the next

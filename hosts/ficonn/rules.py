@@ -7,7 +7,7 @@ probe's PR field, `progress`, in place.
 
 from __future__ import annotations
 
-from collections.abc import MutableSequence, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
@@ -393,7 +393,7 @@ def draw_proxy(place: ProbePlace, progress: Room, at: int, level: int, wanted: i
     return False
 
 
-def take(order: MutableSequence[int], left: int, random: Random) -> int:
+def take(order: Room, left: int, random: Random) -> int:
     """Remove and return a random element of the first `left` elements of a list.
 
     This is one step of the Fisher-Yates shuffle, so only the needed elements are drawn.

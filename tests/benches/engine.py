@@ -14,7 +14,7 @@ from topos.base.spec import parse
 from topos.base.topology import Topology
 
 if TYPE_CHECKING:
-    from experiments.models.simulator.hops import Ints
+    from experiments.models.arrays import Ints
 
 LARGE = (
     ("bcube,4,9", "bcube"),

@@ -18,11 +18,11 @@ BLOCK = 1 << 15
 class CableArrays(NamedTuple):
     """All cables of a network: one array per field of `topos.base.topology.Cable`."""
 
-    a: NDArray[numpy.integer[Any]]
-    a_port: NDArray[numpy.integer[Any]]
-    b: NDArray[numpy.integer[Any]]
-    b_port: NDArray[numpy.integer[Any]]
-    level: NDArray[numpy.integer[Any]]
+    a: NDArray[numpy.signedinteger[Any]]
+    a_port: NDArray[numpy.signedinteger[Any]]
+    b: NDArray[numpy.signedinteger[Any]]
+    b_port: NDArray[numpy.signedinteger[Any]]
+    level: NDArray[numpy.signedinteger[Any]]
 
 
 class NodeSide(NamedTuple):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 import numpy
 
@@ -89,7 +88,7 @@ def _adjacent_servers(topology: Topology, server: int, far: int) -> set[int]:
     return {node for node in around if node < topology.servers} - {server}
 
 
-def _as_ints(array: Any) -> list[int]:
+def _as_ints(array: Iterable[int]) -> list[int]:
     return [int(value) for value in array]
 
 

@@ -73,7 +73,7 @@ def stored_facts(name: str) -> dict[str, Any]:
         ) from None
 
 
-def write_about(name: str, **known: Any) -> None:
+def write_about(name: str, **known: object) -> None:
     """Add facts of a cluster, such as its scheduler's address, to the cluster's file."""
     with suppress(PillarboxError):
         known = {**stored_facts(name), **known}

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy
 
 from experiments.apps.cluster.placement import Placement
+from experiments.models.arrays import Ints
 from experiments.models.fluid.directed_links import link_at, link_count
 from experiments.models.simulator.flow_arrays import all_to_all, random_flows
-from experiments.models.simulator.hops import Ints
 from experiments.models.simulator.paths import routes, routing_by_name
 from topos.base.topology import Topology
 

@@ -179,7 +179,7 @@ class StudentModule:
         return [[_action_lists(action) for action in actions], _seconds(self.router.next_poll)]
 
 
-def _as_tuples(value: Any) -> Any:
+def _as_tuples(value: object) -> Any:
     """Return lists, as decoded from JSON, as tuples."""
     return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
 

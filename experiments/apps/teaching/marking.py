@@ -156,7 +156,7 @@ def _valid_texts(lines: Sequence[Any]) -> list[str]:
     return [_valid_text(line) for line in lines[:MOST_LINES]]
 
 
-def _valid_text(value: Any) -> str:
+def _valid_text(value: object) -> str:
     return printable(str(value), MOST_TEXT)
 
 

@@ -187,7 +187,7 @@ def _reported_count(work: Work, spec: str, name: str) -> int:
     return int(count)
 
 
-def _valid_digits(digits: Any, radices: Any) -> bool:
+def _valid_digits(digits: object, radices: object) -> bool:
     """Return True if address digits are below their radices."""
     if not isinstance(digits, list) or not isinstance(radices, list):
         return False

@@ -177,13 +177,13 @@ def arrived_path(trip: Trip) -> tuple[Path | None, str]:
     return trip.path, ""
 
 
-def _poll_time(when: Any, now: float) -> float:
+def _poll_time(when: object, now: float) -> float:
     if isinstance(when, int | float) and not isinstance(when, bool) and when == when:
         return max(float(when), now + LEAST_WAIT_S)
     raise ChildKilled("its next poll time is not a valid time")
 
 
-def is_integer_below(value: Any, below: int) -> bool:
+def is_integer_below(value: object, below: int) -> bool:
     """Return True if an untrusted value is an integer from 0 to `below` - 1."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < below
 

@@ -182,7 +182,7 @@ class LabNet(Mininet):
             params.setdefault("stp", True)
         return super().addSwitch(name, cls=cls, **params)
 
-    def addNAT(self, *_: Any, **__: Any) -> Any:  # noqa: N802
+    def addNAT(self, *_: object, **__: object) -> Any:  # noqa: N802
         """Raise PillarboxError: Mininet's NAT routes by the machine's kernel, not by forwarders."""
         raise PillarboxError(
             "a lab has no NAT: give servers of a BCube an uplink with `up --gateway SERVER`, or "

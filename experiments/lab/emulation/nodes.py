@@ -139,7 +139,7 @@ class LabNode(Node):
         ip: str | None = None,
         defaultRoute: str | None = None,  # noqa: N803
         lo: str = "up",
-        **_params: Any,
+        **_params: object,
     ) -> dict[str, Any]:
         """Set a node's IP and MAC addresses and default route, and its loopback up or down."""
         results: dict[str, Any] = {}
@@ -256,7 +256,7 @@ class LabSwitch(LabNode, LinuxBridge):
         """Raise an error if the machine's firewall would filter frames between ports of bridges."""
         check_bridges_pass_frames()
 
-    def start(self, _controllers: Any) -> None:
+    def start(self, _controllers: object) -> None:
         """Start the switch: add ports of other links, and set the bridge up."""
         # A LabLink has created its port in the bridge; ports of Mininet's own links are added here.
         others = [i for i in self.intfList() if not isinstance(i, LabIntf) and self.name in i.name]

@@ -53,7 +53,7 @@ class SwitchNode(LabNode):
 
     bridge = 0  # interface index of the switch's kernel bridge; 0: no bridge
 
-    def start(self, _controllers: Any) -> None:
+    def start(self, _controllers: object) -> None:
         """Do nothing: the switch needs no start."""
 
     def stop(self, deleteIntfs: bool = True) -> None:  # noqa: N803 - as Mininet calls it

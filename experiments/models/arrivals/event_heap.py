@@ -1,33 +1,57 @@
-"""Event queue: a binary heap whose entries' times can change, soonest first.
-
-`heap[0]` is the entry that is due first. `at[i]` is the position of entry i in the heap, `due_s[i]`
-its time.
-"""
+"""Event queue: a binary heap whose entries' times can change, soonest first."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
+
+import numpy
+
+from experiments.models.arrays import Floats, Ints
 
 
-def add_event(heap: Any, at: Any, due_s: Any, size: int, one: int) -> None:
-    """Add entry `one` to the simulator's event queue, which has `size` entries."""
-    heap[size] = one
-    at[one] = size
-    restore_heap_order(heap, at, due_s, size + 1, one)
+class EventHeap(NamedTuple):
+    """Heap of numbered entries, of which ``heap[0]`` is due first; `size` is an array of 1 number.
+
+    `at[i]` is the position of entry i in the heap, `due_s[i]` its time.
+    """
+
+    heap: Ints
+    at: Ints
+    due_s: Floats
+    size: Ints
 
 
-def remove_earliest_event(heap: Any, at: Any, due_s: Any, size: int) -> None:
-    """Remove the earliest event from the simulator's event queue of `size` entries."""
-    last = heap[size - 1]
-    heap[0] = last
-    at[last] = 0
-    if size > 1:
-        restore_heap_order(heap, at, due_s, size - 1, last)
+def empty_event_heap(entries: int) -> EventHeap:
+    """Return a heap with room for this number of entries, none of which is due."""
+    return EventHeap(
+        numpy.zeros(entries, numpy.int32),
+        numpy.zeros(entries, numpy.int32),
+        numpy.full(entries, numpy.inf),
+        numpy.zeros(1, numpy.int64),
+    )
 
 
-def restore_heap_order(heap: Any, at: Any, due_s: Any, size: int, one: int) -> None:
-    """Restore the simulator's event heap after the time of entry `one` has changed."""
-    place, when_s = at[one], due_s[one]
+def add_event(events: EventHeap, one: int, due_s: float) -> None:
+    """Add entry `one` to the simulator's event queue."""
+    size = events.size[0]
+    events.heap[size], events.at[one], events.size[0] = one, size, size + 1
+    move_event(events, one, due_s)
+
+
+def remove_earliest_event(events: EventHeap) -> None:
+    """Remove the earliest event from the simulator's event queue."""
+    size = events.size[0] - 1
+    last = events.heap[size]
+    events.heap[0], events.at[last], events.size[0] = last, 0, size
+    if size > 0:
+        move_event(events, last, events.due_s[last])
+
+
+def move_event(events: EventHeap, one: int, when_s: float) -> None:
+    """Change the time of entry `one` in the simulator's event queue."""
+    heap, at, due_s, size = events.heap, events.at, events.due_s, events.size[0]
+    place = at[one]
+    due_s[one] = when_s
     while place > 0:
         above = (place - 1) // 2
         if due_s[heap[above]] <= when_s:

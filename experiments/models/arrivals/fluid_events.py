@@ -8,17 +8,19 @@ have no packets, queues, slow start or propagation delay.
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 import numpy
-from numpy.typing import NDArray
 
+from experiments.models.arrays import Floats, Ints
 from experiments.models.arrivals.event_heap import (
     add_event,
+    empty_event_heap,
+    move_event,
     remove_earliest_event,
-    restore_heap_order,
 )
 from experiments.models.arrivals.max_min_updates import (
+    SharingState,
     add_active_flow,
     initial_sharing_state,
     remove_active_flow,
@@ -27,10 +29,6 @@ from experiments.models.arrivals.max_min_updates import (
 from experiments.models.fluid.directed_links import Routes
 from experiments.models.simulator.compiled import native
 from topos.base.errors import require
-
-if TYPE_CHECKING:
-    Floats = NDArray[numpy.float64]
-    Ints = NDArray[Any]
 
 # Volume left of a finished flow due to rounding, as a fraction of its volume.
 SENT = 1e-9
@@ -166,16 +164,16 @@ def _dependencies(after: Routes | None, flows: int) -> tuple[Ints, Routes]:
     return waits.copy(), Routes(starts, waiting[numpy.argsort(after.links, kind="stable")])
 
 
-def _process_events(given: Any, found: Any, shared: Any, moments_s: Any) -> None:
+def _process_events(
+    given: _FlowsToSimulate, found: _SimulationResults, shared: SharingState, moments_s: Floats
+) -> None:
     """Process the starts and ends of all flows in the order of time."""
     flows = len(given.start_s)
     # For each slot: its flow, its remaining volume at a time, its rate, and its end.
     flow_of, rate = numpy.empty(flows, numpy.int32), numpy.empty(flows)
-    left, since_s, due_s = numpy.empty(flows), numpy.empty(flows), numpy.empty(flows)
-    heap, at = numpy.empty(flows, numpy.int32), numpy.empty(flows, numpy.int32)
-    unused = numpy.empty(
-        flows, numpy.int32
-    )  # stack of slots without an active flow: the last is used next
+    left, since_s, ends = numpy.empty(flows), numpy.empty(flows), empty_event_heap(flows)
+    # stack of slots without an active flow: the last is used next
+    unused = numpy.empty(flows, numpy.int32)
     for slot in range(flows):
         unused[slot] = flows - 1 - slot
     waits = given.waits.copy()
@@ -189,12 +187,12 @@ def _process_events(given: Any, found: Any, shared: Any, moments_s: Any) -> None
         if len(ready) > 0:
             now = min(now, ready[0][0])
         if active > 0:
-            now = min(now, due_s[heap[0]])
+            now = min(now, ends.due_s[ends.heap[0]])
         while noted < len(moments_s) and moments_s[noted] < now:
             found.active[noted] = active
             found.delivered_bits[noted] = delivered
             for i in range(active):
-                slot = heap[i]
+                slot = ends.heap[i]
                 sent = given.volume_bits[flow_of[slot]] - left[slot]
                 sent += rate[slot] * (moments_s[noted] - since_s[slot])
                 found.delivered_bits[noted] += sent
@@ -203,12 +201,12 @@ def _process_events(given: Any, found: Any, shared: Any, moments_s: Any) -> None
             return
         found.counts[0] += 1
         while active > 0:
-            slot = heap[0]
+            slot = ends.heap[0]
             flow = flow_of[slot]
-            early = (due_s[slot] - now) * rate[slot]
-            if due_s[slot] > now and not early <= given.volume_bits[flow] * SENT:
+            early = (ends.due_s[slot] - now) * rate[slot]
+            if ends.due_s[slot] > now and not early <= given.volume_bits[flow] * SENT:
                 break
-            remove_earliest_event(heap, at, due_s, active)
+            remove_earliest_event(ends)
             active -= 1
             remove_active_flow(shared, slot)
             unused[flows - active - 1] = slot
@@ -234,8 +232,8 @@ def _process_events(given: Any, found: Any, shared: Any, moments_s: Any) -> None
             found.begin_s[flow] = now
             slot = unused[flows - active - 1]
             flow_of[slot], left[slot] = flow, given.volume_bits[flow]
-            rate[slot], since_s[slot], due_s[slot] = 0.0, now, numpy.inf
-            add_event(heap, at, due_s, active, slot)
+            rate[slot], since_s[slot] = 0.0, now
+            add_event(ends, slot, numpy.inf)
             active += 1
             add_active_flow(shared, slot, path)
         found.counts[1] = max(found.counts[1], active)
@@ -245,14 +243,14 @@ def _process_events(given: Any, found: Any, shared: Any, moments_s: Any) -> None
             shared.marked[slot] = 0
             left[slot] -= rate[slot] * (now - since_s[slot])
             since_s[slot], rate[slot] = now, shared.low[slot]
-            due_s[slot] = now + left[slot] / rate[slot] if rate[slot] > 0 else numpy.inf
-            restore_heap_order(heap, at, due_s, active, slot)
+            end_s = now + left[slot] / rate[slot] if rate[slot] > 0 else numpy.inf
+            move_event(ends, slot, end_s)
         shared.ends[2] = 0
 
 
-def _row_of_chosen_path(given: Any, shared: Any, flow: int) -> int:
+def _row_of_chosen_path(given: _FlowsToSimulate, shared: SharingState, flow: int) -> int:
     """Return the row, in the table of all paths, of the path that a starting flow takes."""
-    best: int = flow * given.choices
+    best = flow * given.choices
     fewest, shortest = NONE, 0
     for row in range(flow * given.choices, (flow + 1) * given.choices):
         path = given.links[given.starts[row] : given.starts[row + 1]]

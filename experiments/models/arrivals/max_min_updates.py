@@ -21,17 +21,13 @@ room for all flows simultaneously; unused parts are never touched and cost nothi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 import numpy
-from numpy.typing import NDArray
 
+from experiments.models.arrays import Floats, Ints
 from experiments.models.fluid.directed_links import Routes
 from topos.base.errors import require
-
-if TYPE_CHECKING:
-    Floats = NDArray[numpy.float64]
-    Ints = NDArray[Any]
 
 # Relative difference below which two fair-share levels are equal, far above rounding errors.
 ROUNDING = 1e-12
@@ -116,7 +112,7 @@ def initial_sharing_state(routes: Routes, slots: int, capacity_bps: Floats) -> S
 # a tuple at each call, which would take most of the time.
 
 
-def add_active_flow(shared: Any, slot: int, path: Any) -> None:
+def add_active_flow(shared: SharingState, slot: int, path: Ints) -> None:
     """Add a flow on a path to the shared links."""
     links, count = shared.links, shared.flows
     shared.length[slot] = len(path)
@@ -133,7 +129,7 @@ def add_active_flow(shared: Any, slot: int, path: Any) -> None:
     _mark_rate_changed(shared.changed, shared.ends, shared.marked, slot)
 
 
-def remove_active_flow(shared: Any, slot: int) -> None:
+def remove_active_flow(shared: SharingState, slot: int) -> None:
     """Remove an ended flow from its links; `update_fair_rates` then changes other flows' rates."""
     begin, count, entries, places = shared.begin, shared.flows, shared.entries, shared.place
     positions = (1 << shared.bits) - 1
@@ -151,7 +147,7 @@ def remove_active_flow(shared: Any, slot: int) -> None:
             shared.spare[link] = shared.capacity[link]
 
 
-def update_fair_rates(shared: Any) -> None:
+def update_fair_rates(shared: SharingState) -> None:
     """Recompute links' max-min fair levels; `changed` then lists flows with a new rate."""
     level, spare, capacity, bounds = shared.level, shared.spare, shared.capacity, shared.bounds
     low, second, where = shared.low, shared.second, shared.where
@@ -209,7 +205,7 @@ def update_fair_rates(shared: Any) -> None:
                     _append_to_update_queue(queue, ends, queued, other)
 
 
-def _fair_level(bounds: Any, count: int, capacity: float) -> float:
+def _fair_level(bounds: Floats, count: int, capacity: float) -> float:
     """Return the level of a link whose capacity is below the sum of its flows' other levels."""
     level = capacity / count  # equal shares at first; the rest of slower flows goes to the others
     while True:
@@ -225,7 +221,7 @@ def _fair_level(bounds: Any, count: int, capacity: float) -> float:
         level = higher
 
 
-def _lowest_levels(links: Any, length: int, level: Any) -> tuple[float, float, int]:
+def _lowest_levels(links: Ints, length: int, level: Floats) -> tuple[float, float, int]:
     """Return the lowest level on a path, the other links' lowest level, and the lowest link."""
     low, second, where = numpy.inf, numpy.inf, NONE
     for position in range(length):
@@ -238,14 +234,14 @@ def _lowest_levels(links: Any, length: int, level: Any) -> tuple[float, float, i
     return low, second, where
 
 
-def _append_to_update_queue(queue: Any, ends: Any, queued: Any, link: int) -> None:
+def _append_to_update_queue(queue: Ints, ends: Ints, queued: Ints, link: int) -> None:
     if queued[link] == 0:
         queued[link] = 1
         queue[ends[1]] = link
         ends[1] = ends[1] + 1 if ends[1] + 1 < len(queue) else 0
 
 
-def _mark_rate_changed(changed: Any, ends: Any, marked: Any, slot: int) -> None:
+def _mark_rate_changed(changed: Ints, ends: Ints, marked: Ints, slot: int) -> None:
     if marked[slot] == 0:
         marked[slot] = 1
         changed[ends[2]] = slot
@@ -256,7 +252,7 @@ def _levels_equal(one: float, other: float) -> bool:
     return one == other or abs(one - other) <= ROUNDING * min(one, other)
 
 
-def _double_flow_list(shared: Any, link: int) -> None:
+def _double_flow_list(shared: SharingState, link: int) -> None:
     """Double the room for flows in a link's list."""
     begin, count, free = shared.begin[link], shared.flows[link], shared.free[0]
     for i in range(count):  # a loop, since numba takes 3 s longer to compile a slice assignment

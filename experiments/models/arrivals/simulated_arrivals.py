@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy
-from numpy.typing import NDArray
 
+from experiments.models.arrays import Bools, Floats, Ints
 from experiments.models.arrivals.fluid_events import FluidSimulationResults, simulate_fluid_flows
 from experiments.models.fluid.directed_links import Routes, cabled_links, link_count
 from experiments.models.fluid.ideal import header_bytes, header_efficiency
@@ -16,10 +16,6 @@ from experiments.models.workloads.sizes import CLASSES
 from hosts.base.algorithms import algorithms
 from topos.base.errors import require
 from topos.base.topology import Topology
-
-if TYPE_CHECKING:
-    Floats = NDArray[numpy.float64]
-    Bools = NDArray[numpy.bool_]
 
 RANDOM, LEAST_CROWDED = "random", "least-crowded"
 CHOICES = (RANDOM, LEAST_CROWDED)
@@ -76,7 +72,7 @@ def routing_header_bytes(topology: Topology, routing: str) -> int:
 
 
 def cable_capacity_bps(
-    topology: Topology, routing: str, pairs: tuple[Any, Any], cable_bps: float
+    topology: Topology, routing: str, pairs: tuple[Ints, Ints], cable_bps: float
 ) -> float:
     """Return the total goodput of flows between these server pairs when all cables are full.
 
@@ -163,7 +159,9 @@ def simulate_on_paths(
         choices=choices,
         moments_s=moments,
     )
-    taken = _chosen_routes(paths, done.path, choices)
+    taken = paths
+    if choices > 1:
+        taken = paths.rows(numpy.arange(len(done.path)) * choices + done.path)
     slowdown = (done.end_s - arrivals.start_s) * cable_bps / volume_bits
     found = ArrivalSimulation(arrivals, window, taken, done, slowdown, _NO_LOADS)
     return found._replace(loads=window_loads(topology, found, cable_bps))
@@ -172,21 +170,10 @@ def simulate_on_paths(
 _NO_LOADS = WindowLoads(0.0, 0.0, 0.0, 0.0, 0, 0)
 
 
-def random_path_numbers(topology: Topology, routing: str, sources: Any, seed: int) -> Any:
+def random_path_numbers(topology: Topology, routing: str, sources: Ints, seed: int) -> Ints:
     """Return the number of each flow's path, drawn at random as if chosen by hashing."""
     count = routing_by_name(topology, routing).choices(topology)
     return numpy.random.default_rng([seed, count]).integers(0, count, len(sources))
-
-
-def _chosen_routes(paths: Routes, path: Any, choices: int) -> Routes:
-    """Return the links of the path that each simulated flow took."""
-    if choices == 1:
-        return paths
-    rows = numpy.arange(len(path)) * choices + path
-    counts = numpy.diff(paths.starts)[rows]
-    starts = numpy.concatenate([[0], numpy.cumsum(counts)])
-    offset = numpy.repeat(paths.starts[rows] - starts[:-1], counts)
-    return Routes(starts, paths.links[numpy.arange(starts[-1]) + offset])
 
 
 def window_loads(topology: Topology, found: ArrivalSimulation, cable_bps: float) -> WindowLoads:
@@ -214,7 +201,7 @@ def window_loads(topology: Topology, found: ArrivalSimulation, cable_bps: float)
     )
 
 
-def slowdown_rows_by_size(volume_bytes: Any, slowdown: Any) -> list[dict[str, Any]]:
+def slowdown_rows_by_size(volume_bytes: Ints, slowdown: Floats) -> list[dict[str, Any]]:
     """Return a table of flow slowdowns: a row per flow size class, and a row for all flows.
 
     A flow without a slowdown is lost: it has no path.
@@ -238,7 +225,7 @@ def slowdown_rows_by_size(volume_bytes: Any, slowdown: Any) -> list[dict[str, An
     return rows
 
 
-def group_completion_s(group: Any, end_s: Any, start_s: Any) -> Floats:
+def group_completion_s(group: Ints, end_s: Floats, start_s: Floats) -> Floats:
     """Return the time from the first start to the last end of each group of flows.
 
     Groups (a shuffle, a request, a job) are numbered from 0; a group with a flow that never ends

@@ -21,10 +21,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy
-from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import Bounds, LinearConstraint, milp
 
+from experiments.models.arrays import Bools, Floats, Ints
 from experiments.models.comparison.path_metrics import adjacency, link_loads
 from topos.base.diameter import MOST_SEARCHED
 from topos.base.topology import Topology
@@ -34,7 +34,6 @@ CHUNK = 1 << 12
 MOST_PROGRAMMED = 100  # maximum number of servers for an integer program
 MOST_CORNERS = 6  # maximum width of a tried corner (box of servers) in each address digit
 ROUNDING = 1e-6
-IntRow = NDArray[numpy.int64]
 
 
 class Bisection(NamedTuple):
@@ -98,7 +97,7 @@ def smallest_structured_cut(topology: Topology) -> int:
     return min(cut_size(topology, matrix, order[:half]) for order in _server_orders(topology))
 
 
-def _server_orders(topology: Topology) -> Iterator[IntRow]:
+def _server_orders(topology: Topology) -> Iterator[Ints]:
     servers = numpy.arange(topology.servers)
     digits = [numpy.broadcast_to(d, servers.shape) for d in topology.digits(servers)]
     yield numpy.argsort(_fiedler_vector(topology), kind="stable")
@@ -117,7 +116,7 @@ def _corner_widths(topology: Topology, position: int) -> range:
     return range(1, min(topology.radices()[position] // 2, MOST_CORNERS) + 1)
 
 
-def cut_size(topology: Topology, matrix: sparse.csr_matrix, half: IntRow) -> int:
+def cut_size(topology: Topology, matrix: sparse.csr_matrix, half: Ints) -> int:
     """Return the cables cut between these servers and the others, with the best switch sides."""
     inside = numpy.zeros(topology.servers)
     inside[half] = 1
@@ -131,9 +130,7 @@ def cut_size(topology: Topology, matrix: sparse.csr_matrix, half: IntRow) -> int
     return int(direct + numpy.minimum(ones[switches], among[switches]).sum())
 
 
-def _cut_through_fabric(
-    topology: Topology, matrix: sparse.csr_matrix, inside: NDArray[numpy.bool_]
-) -> int:
+def _cut_through_fabric(topology: Topology, matrix: sparse.csr_matrix, inside: Bools) -> int:
     """Return the size of the cut where switches are interconnected: a minimum cut by max-flow."""
     source, sink = topology.nodes, topology.nodes + 1
     servers = numpy.arange(topology.servers)
@@ -147,19 +144,19 @@ def _cut_through_fabric(
     return int(sparse.csgraph.maximum_flow(network, source, sink).flow_value)
 
 
-def _fiedler_vector(topology: Topology) -> NDArray[numpy.float64]:
+def _fiedler_vector(topology: Topology) -> Floats:
     """Return the Laplacian's eigenvector of the second smallest eigenvalue, for the servers."""
     matrix = adjacency(topology)
     laplacian = sparse.csgraph.laplacian(matrix).astype(float)
     if topology.nodes <= 500:
         vectors = numpy.linalg.eigh(laplacian.toarray())[1]
-        column: NDArray[numpy.float64] = vectors[: topology.servers, 1]
+        column: Floats = vectors[: topology.servers, 1]
         return column
     # A fixed start vector gives the same result in every run.
     start = numpy.cos(numpy.arange(topology.nodes))
     shifted = 2 * laplacian.diagonal().max() * sparse.eye(topology.nodes) - laplacian
     vectors = sparse.linalg.eigsh(shifted, 2, v0=start, which="LA", tol=1e-3)[1]
-    slow: NDArray[numpy.float64] = vectors[: topology.servers, 0]
+    slow: Floats = vectors[: topology.servers, 0]
     return slow
 
 
@@ -209,7 +206,7 @@ def bisection_by_integer_program(
 
 
 def minimum_cut_bounds(
-    a: IntRow, b: IntRow, nodes: int, halved: int, lower: int, upper: int, seconds: float
+    a: Ints, b: Ints, nodes: int, halved: int, lower: int, upper: int, seconds: float
 ) -> tuple[int, int]:
     """Return the minimum cut's lower and upper bound by the HiGHS solver (equal if it finishes).
 

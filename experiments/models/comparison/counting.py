@@ -8,19 +8,15 @@ half of the servers send to the other half over the cables of a bisection.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 import numpy
-from numpy.typing import NDArray
 from scipy import sparse
 
+from experiments.models.arrays import Bools, Ints
 from experiments.models.comparison.bisection import bisection
 from experiments.models.fluid.directed_links import cabled_ends
 from topos.base.topology import Topology
-
-if TYPE_CHECKING:
-    Bools = NDArray[numpy.bool_]
-    Ints = NDArray[numpy.integer[Any]]
 
 SOURCES = 256  # number of source servers per shortest-path search
 MOST_SERVERS = 512  # maximum number of servers for computing the bisection

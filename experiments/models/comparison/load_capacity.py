@@ -13,20 +13,15 @@ Three definitions, in bytes that TCP delivers (see `ideal` for the headers):
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy
-from numpy.typing import NDArray
 
+from experiments.models.arrays import Floats
 from experiments.models.fluid.directed_links import cabled_ends, link_count, routes_of
 from experiments.models.fluid.ideal import header_bytes, header_efficiency, static_paths
 from experiments.models.workloads.demand import demand_of
 from experiments.models.workloads.workload import BISECTION, SERVERS, Workload
 from topos.base.errors import require
 from topos.base.topology import Topology
-
-if TYPE_CHECKING:
-    Floats = NDArray[numpy.float64]
 
 # Maximum number of pairs whose paths are computed one by one, which takes about 20 s.
 MOST_PAIRS = 300_000

@@ -6,9 +6,9 @@ import random
 from typing import NamedTuple
 
 import numpy
-from numpy.typing import NDArray
 from scipy import sparse
 
+from experiments.models.arrays import Floats, Ints
 from experiments.models.fluid.disjoint import disjoint_paths as between
 from topos.base import diameter as topo_diameter
 from topos.base.diameter import MOST_SEARCHED
@@ -21,7 +21,6 @@ MOST_PAIRED = 4096
 SAMPLED_PAIRS = 40
 SEED = 0
 SAMPLE = "a sample of"
-Ints = NDArray[numpy.int64]
 
 
 class SearchedMetric(NamedTuple):
@@ -47,7 +46,7 @@ def adjacency(topology: Topology) -> sparse.csr_matrix:
     return sparse.csr_matrix((numpy.ones(2 * len(a)), ends), (topology.nodes, topology.nodes))
 
 
-def link_loads(topology: Topology) -> NDArray[numpy.float64]:
+def link_loads(topology: Topology) -> Floats:
     """Return the flows on each cable, a to b (row 0) and back (row 1), in all-to-all traffic."""
     cables = topology.cable_arrays()
     a, b = cables.a.astype(numpy.int64), cables.b.astype(numpy.int64)
@@ -55,7 +54,7 @@ def link_loads(topology: Topology) -> NDArray[numpy.float64]:
     return edge_loads(*ends, topology.nodes, topology.servers).reshape(2, -1)
 
 
-def edge_loads(near: Ints, far: Ints, nodes: int, senders: int) -> NDArray[numpy.float64]:
+def edge_loads(near: Ints, far: Ints, nodes: int, senders: int) -> Floats:
     """Return the flows on each directed edge in all-to-all traffic between the first `senders`
     nodes.
 
@@ -76,9 +75,7 @@ def edge_loads(near: Ints, far: Ints, nodes: int, senders: int) -> NDArray[numpy
     return loads
 
 
-def _brandes(
-    matrix: sparse.csr_matrix, sources: NDArray[numpy.int64], servers: int
-) -> tuple[NDArray[numpy.int64], NDArray[numpy.float64], NDArray[numpy.float64]]:
+def _brandes(matrix: sparse.csr_matrix, sources: Ints, servers: int) -> tuple[Ints, Floats, Floats]:
     """Run Brandes' algorithm: return depth, shortest paths and inflow, as nodes x sources."""
     shape = (matrix.shape[0], len(sources))
     depth = numpy.full(shape, -2)

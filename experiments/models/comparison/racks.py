@@ -25,13 +25,12 @@ import math
 from dataclasses import dataclass
 
 import numpy
-from numpy.typing import NDArray
 
+from experiments.models.arrays import Floats, Ints
 from topos.base.errors import require
 from topos.base.topology import Topology
 
 MOST_PACKED = 1 << 21
-IntRow = NDArray[numpy.int64]
 
 
 @dataclass(frozen=True)
@@ -122,7 +121,7 @@ def pack_into_racks(topology: Topology, room: ContainerDimensions) -> Packing:
     )
 
 
-def _racks_of_nodes(topology: Topology, a: IntRow, b: IntRow, servers_per_rack: int) -> IntRow:
+def _racks_of_nodes(topology: Topology, a: Ints, b: Ints, servers_per_rack: int) -> Ints:
     """Return the rack of every node: servers in order, switches as in the module's docstring."""
     rack = numpy.zeros(topology.nodes, numpy.int64)
     rack[: topology.servers] = numpy.arange(topology.servers) // servers_per_rack
@@ -139,9 +138,7 @@ def _racks_of_nodes(topology: Topology, a: IntRow, b: IntRow, servers_per_rack: 
     return rack
 
 
-def _wires_along_columns(
-    near: IntRow, far: IntRow, length: int, columns: int
-) -> NDArray[numpy.float64]:
+def _wires_along_columns(near: Ints, far: Ints, length: int, columns: int) -> Floats:
     """Return the number of wires passing each rack position of each column of racks."""
     change = numpy.zeros((columns, length + 1))
     low = numpy.minimum(near % length, far % length)
@@ -149,13 +146,11 @@ def _wires_along_columns(
     for ends in (near, far):
         numpy.add.at(change, (ends // length, low + 1), 0.5)
         numpy.add.at(change, (ends // length, numpy.minimum(high + 1, length)), -0.5)
-    passing: NDArray[numpy.float64] = change.cumsum(axis=1)
+    passing: Floats = change.cumsum(axis=1)
     return passing
 
 
-def _level_wires(
-    level: int, near: IntRow, far: IntRow, profile: NDArray[numpy.float64], super_rack: int
-) -> LevelWires:
+def _level_wires(level: int, near: Ints, far: Ints, profile: Floats, super_rack: int) -> LevelWires:
     inside = near == far
     within = near // super_rack == far // super_rack
     return LevelWires(

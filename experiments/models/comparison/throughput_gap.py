@@ -1,7 +1,7 @@
 """Gap between routings and the optimum: flow rates compared with what the network could carry.
 
 All values are in units of one link's rate. The optimum is that of linear programs in which flows
-may split over all paths (see `analysis.fluid.bounds`): no routing carries more. Where these are too
+may split over all paths (see `fluid.bounds`): no routing carries more. Where these are too
 large to solve, the bounds by counting still hold.
 """
 
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy
 
+from experiments.models.arrays import Bools, Ints
 from experiments.models.comparison.counting import ThroughputLimit, throughput_limits
 from experiments.models.comparison.server_pairs import known_routing_names
 from experiments.models.fluid.bounds import concurrent_flow, is_small_enough, throughput
@@ -33,7 +34,6 @@ from experiments.models.fluid.rates import (
     max_min,
 )
 from experiments.models.simulator import adapting, around
-from experiments.models.simulator.hops import Ints
 from hosts.base.algorithms import SHORTEST
 from hosts.base.failures import NONE, Failures
 from topos.base.errors import require
@@ -116,23 +116,19 @@ def compute_throughput_gap(
     if failures != NONE:
         paths = static_paths(topology, SHORTEST, pairs, failures)
         joined = [pair for pair, path in zip(pairs, paths, strict=True) if path]
-    reached = [
-        _rates_reached(
-            topology, name, _random_routes(topology, name, pairs, failures, seed), failures
-        )
+    ends, works = _flow_ends(pairs), working_links(topology, failures)
+    found = [
+        (name, around.routes(topology, name, *ends, works, numpy.random.default_rng(seed)))
         for name in names
     ]
-    reached += [
-        _rates_reached(topology, f"{name}, round {rounds}", routes, failures)
-        for name, routes in _adapted_routes(topology, names, pairs, failures, seed, rounds)
-    ]
+    found += _adapted_routes(topology, names, ends, works, seed, rounds)
+    reached = tuple(_rates_reached(topology, name, routes, works) for name, routes in found)
     best_total = best_throughput = None
-    works = working_links(topology, failures)
     if joined and is_small_enough(topology, joined):
         best_total = throughput(topology, joined, 1.0, works, seconds)
         best_throughput = concurrent_flow(topology, joined, 1.0, works, seconds) * len(joined)
-    found = tuple(throughput_limits(topology, joined, works))
-    return ThroughputGap(tuple(reached), len(joined), best_total, best_throughput, found)
+    limits = tuple(throughput_limits(topology, joined, works))
+    return ThroughputGap(reached, len(joined), best_total, best_throughput, limits)
 
 
 def _flow_ends(pairs: Sequence[Pair]) -> tuple[Ints, Ints]:
@@ -141,19 +137,11 @@ def _flow_ends(pairs: Sequence[Pair]) -> tuple[Ints, Ints]:
     return ends[:, 0].copy(), ends[:, 1].copy()
 
 
-def _random_routes(
-    topology: Topology, name: str, pairs: Sequence[Pair], failures: Failures, seed: int
-) -> Routes:
-    sources, destinations = _flow_ends(pairs)
-    works, random = working_links(topology, failures), numpy.random.default_rng(seed)
-    return around.routes(topology, name, sources, destinations, works, random)
-
-
 def _adapted_routes(
     topology: Topology,
     names: Sequence[str],
-    pairs: Sequence[Pair],
-    failures: Failures,
+    ends: tuple[Ints, Ints],
+    works: Bools,
     seed: int,
     rounds: int,
 ) -> Iterator[tuple[str, Routes]]:
@@ -163,23 +151,21 @@ def _adapted_routes(
         bool(known) or not rounds,
         f"none of these routings of {topology.spec} adapts to traffic: omit the probe rounds",
     )
-    sources, destinations = _flow_ends(pairs)
-    works = working_links(topology, failures)
     for name in known:
         random = numpy.random.default_rng(seed)
-        flows = adapting.adaptive_flows(topology, name, sources, destinations, random, works)
+        flows = adapting.adaptive_flows(topology, name, *ends, random, works)
         for _ in range(rounds):
             flows.probe()
-        yield name, flows.routes()
+        yield f"{name}, round {rounds}", flows.routes()
 
 
 def _rates_reached(
-    topology: Topology, name: str, routes: Routes, failures: Failures
+    topology: Topology, name: str, routes: Routes, works: Bools
 ) -> RoutingThroughput:
     links = link_count(topology)
     loads = link_loads(routes, None, links)
     worst = int(loads.argmax())
-    works = working_links(topology, failures)[cabled_links(topology)].sum()
+    working = works[cabled_links(topology)].sum()
     return RoutingThroughput(
         name,
         flows=int(numpy.count_nonzero(numpy.diff(routes.starts))),
@@ -187,5 +173,5 @@ def _rates_reached(
         throughput=bottleneck_throughput(equal_share_rates_bps(routes, 1.0)),
         worst=name_of(topology, worst) if loads[worst] else None,
         worst_flows=int(loads[worst]),
-        mean_flows=float(loads.sum() / works) if works else 0.0,
+        mean_flows=float(loads.sum() / working) if working else 0.0,
     )

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy
-from numpy.typing import NDArray
 from scipy import sparse
 
+from experiments.models.arrays import Bools, Floats
 from experiments.models.fluid.directed_links import cabled_ends, link_count, working_links
 from experiments.models.fluid.linear_program import MOST_SECONDS, MOST_VARIABLES, maximise
 from experiments.models.fluid.optimum_bounds import (
@@ -28,10 +27,6 @@ from experiments.models.fluid.optimum_bounds import (
 )
 from topos.base.errors import require
 from topos.base.topology import Topology
-
-if TYPE_CHECKING:
-    Floats = NDArray[numpy.float64]
-    Bools = NDArray[numpy.bool_]
 
 
 def concurrent_flow(

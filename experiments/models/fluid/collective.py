@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy
 
+from experiments.models.arrays import Floats
 from experiments.models.fluid.directed_links import link_count, routes_of
 from experiments.models.fluid.graphs import transfer_ends_s
 from experiments.models.fluid.ideal import static_paths
 from experiments.models.fluid.rates import max_min
 
 if TYPE_CHECKING:
-    from experiments.models.fluid.completion import Floats, RatesOf
+    from experiments.models.fluid.completion import RatesOf
     from experiments.models.workloads.collectives.phases import Phase
     from experiments.models.workloads.collectives.plan import CollectivePlan
     from topos.base.topology import Topology

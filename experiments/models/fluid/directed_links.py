@@ -9,20 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy
-from numpy.typing import NDArray
 
+from experiments.models.arrays import Bools, Ints
 from hosts.base.failures import NONE, Failures
 from hosts.base.path import Path, switches_between
 from topos.base.errors import UnknownNameError, require
 from topos.base.polymorphic import NOTHING
 from topos.base.topology import Topology
-
-if TYPE_CHECKING:
-    Ints = NDArray[numpy.integer[Any]]
-    Bools = NDArray[numpy.bool_]
 
 
 class LinkName(NamedTuple):
@@ -46,6 +42,13 @@ class Routes(NamedTuple):
     def flows(self) -> int:
         """Number of flows, including flows without a path."""
         return len(self.starts) - 1
+
+    def rows(self, flows: Ints) -> Routes:
+        """Return the routes of these flows, in this order."""
+        counts = numpy.diff(self.starts)[flows]
+        starts = numpy.concatenate([[0], numpy.cumsum(counts)])
+        offsets = numpy.repeat(self.starts[flows] - starts[:-1], counts)
+        return Routes(starts, self.links[numpy.arange(starts[-1]) + offsets])
 
 
 def link_count(topology: Topology) -> int:
@@ -122,6 +125,22 @@ def links_of(topology: Topology, path: Path) -> Ints:
         for switch, onward in pairwise((*switches_between(topology, server, step), step.peer)):
             found.append(link_at(topology, switch, _port_to(topology, switch, onward)))
     return numpy.array(found, numpy.int64)
+
+
+def hop_counts(topology: Topology, routes: Routes) -> Ints:
+    """Return the number of each flow's server-to-server hops: of its links that leave servers."""
+    leaves_server = routes.links < topology.servers * topology.ports
+    before = numpy.concatenate([[0], numpy.cumsum(leaves_server)])
+    return numpy.diff(before[routes.starts])
+
+
+def leave_relays(topology: Topology, routes: Routes) -> Bools:
+    """Return a mask of the flows' links: True where a relay, not the source, sends."""
+    leaves_relay = routes.links < topology.servers * topology.ports
+    has_any = routes.starts[:-1] < routes.starts[1:]
+    # the first link of a path leaves the source, not a relay
+    leaves_relay[routes.starts[:-1][has_any]] = False
+    return leaves_relay
 
 
 def routes_of(topology: Topology, paths: Sequence[Path | None]) -> Routes:

@@ -8,20 +8,16 @@ has a capacity of one unit.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 import numpy
-from numpy.typing import NDArray
 from scipy import sparse
 
+from experiments.models.arrays import Bools, Ints
 from experiments.models.fluid.directed_links import cabled_ends
 from hosts.base.failures import NONE, Failures
 from topos.base.errors import require
 from topos.base.topology import Topology
-
-if TYPE_CHECKING:
-    Ints = NDArray[numpy.integer[Any]]
-    Bools = NDArray[numpy.bool_]
 
 MOST_CABLES = 1_000_000
 

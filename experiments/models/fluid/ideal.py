@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy
-from numpy.typing import NDArray
 
+from experiments.models.arrays import Bools, Floats
 from experiments.models.fluid.bounds import concurrent_flow, throughput
 from experiments.models.fluid.completion import completed_s
 from experiments.models.fluid.directed_links import Routes, link_count, routes_of
@@ -33,8 +33,6 @@ from topos.base.errors import UnknownNameError, require
 from topos.base.topology import Topology
 
 if TYPE_CHECKING:
-    Floats = NDArray[numpy.float64]
-    Bools = NDArray[numpy.bool_]
     from experiments.models.fluid.completion import RatesOf
 
 ETHERNET_BYTES = 14
@@ -48,15 +46,11 @@ SETTLED = 1e-9
 
 @dataclass(frozen=True)
 class Ideal:
-    """Ideal goodput and end time of each flow, NaN without a path, and ideal link loads."""
+    """Ideal goodput and end time of each flow, NaN without a path."""
 
     paths: tuple[Path | None, ...]
     goodput_bps: Floats  # max-min fair goodput of each flow while all flows are active
     end_s: Floats  # end time of each flow of fixed volume; NaN for other flows
-    links: NDArray[
-        numpy.int64
-    ]  # numbers of links with traffic (see experiments.models.fluid.directed_links)
-    load_share: Floats  # load of each of these links: data, acknowledgements, headers / link rate
 
     @property
     def total_bps(self) -> float:
@@ -135,7 +129,7 @@ def ideal(
     segments_per_ack: float = SEGMENTS_PER_ACK,
     ends_s: Callable[[RatesOf], Floats] | None = None,
 ) -> Ideal:
-    """Return the ideal goodput, end times and link loads of flows on a routing's paths.
+    """Return the ideal goodput and end times of flows on a routing's paths.
 
     Parameters
     ----------
@@ -186,14 +180,10 @@ def ideal(
     )
     everyone = numpy.ones(len(flows), bool)
     goodput = sharing.rates(everyone)
-    loads = sharing.loads(goodput)
-    used = numpy.flatnonzero(loads)
     return Ideal(
         tuple(paths),
         goodput,
         ends_s(sharing.rates) if ends_s else _end_times_s(flows, sharing),
-        used,
-        loads[used] / sharing.capacity_bps,
     )
 
 
@@ -252,7 +242,7 @@ class _LinkSharing:
     def __init__(
         self, routes: Routes, acks: Routes, capacity_bps: float, ack_share: float, links: int
     ) -> None:
-        self.routes, self.acks = routes, acks
+        self.acks = acks
         self.capacity_bps, self.ack_share, self.links = capacity_bps, ack_share, links
         self._max_min = MaxMin(routes, links)
 
@@ -267,8 +257,3 @@ class _LinkSharing:
                 break
             taken = self.ack_share * link_loads(self.acks, rates, self.links)
         return rates
-
-    def loads(self, rates: Floats) -> Floats:
-        """Return the load of each link by flows with these rates, in bit/s of goodput."""
-        acknowledged = self.ack_share * link_loads(self.acks, rates, self.links)
-        return link_loads(self.routes, rates, self.links) + acknowledged

@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy
-from numpy.typing import NDArray
 from scipy import sparse
 
+from experiments.models.arrays import Floats
 from topos.base.errors import PillarboxError
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from experiments.models.fluid.optimum_bounds import Commodities
 
-    Floats = NDArray[numpy.float64]
 
 # Limits of (number of sources) x (number of links) for the solvers.
 MOST_EXACT = 30_000

@@ -15,15 +15,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
 
 import numpy
-from numpy.typing import NDArray
 from scipy import sparse
 
-if TYPE_CHECKING:
-    Floats = NDArray[numpy.float64]
-    Ints = NDArray[numpy.integer[Any]]
+from experiments.models.arrays import Floats, Ints
 
 EXACT = 1e-6  # relative difference of bounds that counts as a floating-point error
 NO_LENGTH = 1e-12  # replaces the length 0, which a sparse graph treats as "no link"

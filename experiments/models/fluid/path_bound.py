@@ -1,6 +1,6 @@
 """Upper bound of the goodput over known paths, at the shares that TCP gave the flows.
 
-Max-min fair rates (`analysis.fluid.ideal`) are not a bound. TCP prefers flows with short round
+Max-min fair rates (`fluid.ideal`) are not a bound. TCP prefers flows with short round
 trip times. In networks whose servers relay, these are the flows over few cables, and a larger share
 of them increases the total goodput of the same cables: up to 1.2 times the total of fair shares.
 
@@ -15,20 +15,15 @@ Acknowledgements use no capacity here: their number depends on the receiver's se
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
 import numpy
-from numpy.typing import NDArray
 
+from experiments.models.arrays import Bools, Floats, Ints
 from experiments.models.fluid.directed_links import Routes, link_count, links_of
 from experiments.models.fluid.ideal import header_bytes, header_efficiency
 from experiments.models.fluid.rates import MaxMin, link_loads
 from hosts.base.path import Path
 from topos.base.topology import Topology
-
-if TYPE_CHECKING:
-    Floats = NDArray[numpy.float64]
-    Bools = NDArray[numpy.bool_]
 
 # Minimum weight of a flow, relative to the mean goodput: the paths of idle flows count as well.
 LEAST_SHARE = 1e-3
@@ -103,7 +98,7 @@ class PathBound:
         return float(loads.max(initial=0.0)) / self.capacity_bps
 
 
-def _common_links(topology: Topology, path: Path | None, later: Path | None) -> NDArray[Any]:
+def _common_links(topology: Topology, path: Path | None, later: Path | None) -> Ints:
     """Return the links that both paths of a flow share; an empty array without a path."""
     if path is None or later is None:
         return numpy.empty(0, numpy.int64)

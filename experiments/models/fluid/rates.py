@@ -1,7 +1,7 @@
 """Rates of flows that share links: max-min fair, by equal shares, and at the bottleneck.
 
 Everywhere `capacity_bps` is one number for all links, or an array indexed by link number (see
-`analysis.fluid.directed_links`); 0 is a failed link. A flow without links has no path, and its rate
+`directed_links`); 0 is a failed link. A flow without links has no path, and its rate
 is missing (NaN), not 0.
 """
 
@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy
-from numpy.typing import NDArray
 
+from experiments.models.arrays import Bools, Floats, Ints
 from experiments.models.fluid.directed_links import Routes
 
 try:
@@ -26,10 +26,6 @@ except (
         """Return a decorator that returns the function unchanged."""
         return lambda function: function
 
-
-if TYPE_CHECKING:
-    Floats = NDArray[numpy.float64]
-    Bools = NDArray[numpy.bool_]
 
 # Relative difference of two water-filling levels that counts as a rounding error.
 ROUNDING = 1e-12
@@ -48,7 +44,7 @@ class MaxMin:
 
     def __init__(self, routes: Routes, links: int) -> None:
         self.routes, self.links = routes, links
-        self._link_starts, self._link_flows = _flows_by_link(routes.starts, routes.links, links)
+        self._by_link = Routes(*_flows_by_link(routes, links))
 
     def rates(
         self,
@@ -73,9 +69,7 @@ class MaxMin:
         if weights is None:
             weights = numpy.ones(self.routes.flows)
         left = numpy.full(self.links, capacity_bps, numpy.float64)
-        return _max_min_rates(
-            *self.routes, self._link_starts, self._link_flows, left, active, weights
-        )
+        return _max_min_rates(self.routes, self._by_link, left, active, weights)
 
 
 def max_min(routes: Routes, capacity_bps: float | Floats, links: int | None = None) -> Floats:
@@ -100,7 +94,7 @@ def equal_share_rates_bps(routes: Routes, capacity_bps: float | Floats) -> Float
     """
     flows_on = _flows_on(routes.links, _checked_link_count(routes, capacity_bps))
     capacity = numpy.broadcast_to(numpy.asarray(capacity_bps, numpy.float64), flows_on.shape)
-    return _smallest_equal_share(*routes, flows_on, capacity)
+    return _smallest_equal_share(routes, flows_on, capacity)
 
 
 def bottleneck_throughput(rates_bps: Floats) -> float:
@@ -129,7 +123,7 @@ def _checked_link_count(routes: Routes, capacity_bps: float | Floats) -> int:
 
 
 @njit(cache=True)
-def _flows_on(links: Any, count: int) -> Any:
+def _flows_on(links: Ints, count: int) -> Ints:
     flows = numpy.zeros(count, numpy.int32)
     for link in links:
         flows[link] += 1
@@ -137,8 +131,9 @@ def _flows_on(links: Any, count: int) -> Any:
 
 
 @njit(cache=True)
-def _flows_by_link(starts: Any, links: Any, count: int) -> Any:
+def _flows_by_link(routes: Routes, count: int) -> tuple[Ints, Ints]:
     """Return the inverse of `Routes`: the start of each link's flows, and the flows by link."""
+    starts, links = routes
     link_starts = numpy.zeros(count + 1, numpy.int64)
     for link in links:
         link_starts[link + 1] += 1
@@ -158,19 +153,19 @@ def _flows_by_link(starts: Any, links: Any, count: int) -> Any:
 
 @njit(cache=True)
 def _max_min_rates(
-    starts: Any, links: Any, link_starts: Any, link_flows: Any, left: Any, active: Any, weights: Any
-) -> Any:
+    routes: Routes, by_link: Routes, left: Floats, active: Bools, weights: Floats
+) -> Floats:
     """Return max-min fair rates by water-filling; `left` is each link's unassigned capacity.
 
     The level at which a link is full only rises while flows on the link become final earlier. The
     heap may therefore hold outdated levels, if each level is recomputed when it is the lowest:
     every link becomes full once, and each of its entries is processed once.
     """
+    (starts, links), (link_starts, link_flows) = routes, by_link
     rates = numpy.full(len(starts) - 1, numpy.nan)
     growing = numpy.zeros(len(left), numpy.int32)
-    weight = numpy.zeros(
-        len(left)
-    )  # for each link: total weight of the flows whose rates still grow
+    # for each link: total weight of the flows whose rates still grow
+    weight = numpy.zeros(len(left))
     for flow in range(len(rates)):
         if active[flow]:
             for link in links[starts[flow] : starts[flow + 1]]:
@@ -189,9 +184,8 @@ def _max_min_rates(
             heapq.heapreplace(heap, (now, full))
             continue
         heapq.heappop(heap)
-        level = max(
-            level, now
-        )  # the common rate level falls only by rounding errors, which are ignored
+        # the common rate level falls only by rounding errors, which are ignored
+        level = max(level, now)
         for flow in link_flows[link_starts[full] : link_starts[full + 1]]:
             if active[flow] and numpy.isnan(rates[flow]):
                 rates[flow] = level * weights[flow]
@@ -203,13 +197,12 @@ def _max_min_rates(
 
 
 @njit(cache=True)
-def _smallest_equal_share(starts: Any, links: Any, flows_on: Any, capacity: Any) -> Any:
+def _smallest_equal_share(routes: Routes, flows_on: Ints, capacity: Floats) -> Floats:
+    starts, links = routes
     rates = numpy.full(len(starts) - 1, numpy.nan)
     for flow in range(len(rates)):
         for link in links[starts[flow] : starts[flow + 1]]:
             share = capacity[link] / flows_on[link]
-            if (
-                not rates[flow] <= share
-            ):  # the condition is true for a rate that is NaN (not yet assigned)
+            if not rates[flow] <= share:  # true for a rate that is NaN (not yet assigned)
                 rates[flow] = share
     return rates

@@ -19,18 +19,15 @@ milliseconds a flow takes longer even in an idle network, and its slowdown is th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
 import numpy
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from experiments.models.arrays import Floats, Ints
 from experiments.models.fluid.directed_links import links_of
 from experiments.models.fluid.ideal import ETHERNET_BYTES, TCP_IP_BYTES, static_paths
 from topos.base.errors import require
 from topos.base.topology import Topology
-
-if TYPE_CHECKING:
-    Floats = NDArray[numpy.float64]
 
 
 def idle_network_completion_s(
@@ -73,7 +70,7 @@ def idle_network_completion_s(
     return found
 
 
-def path_cable_counts(topology: Topology, routing: str, pairs: Sequence[tuple[int, int]]) -> Any:
+def path_cable_counts(topology: Topology, routing: str, pairs: Sequence[tuple[int, int]]) -> Ints:
     """Return the number of cables on each pair's path, as computed by the routing alone.
 
     >>> import topos

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy
-from numpy.typing import NDArray
 
+from experiments.models.arrays import Floats
 from experiments.models.arrivals.fluid_events import FluidSimulationResults, simulate_fluid_flows
 from experiments.models.fluid.directed_links import Routes, link_count, name_of
 from experiments.models.fluid.ideal import header_efficiency
@@ -20,9 +20,6 @@ from experiments.models.packets.simulated_tcp import (
 from experiments.models.simulator.paths import routes, routing_by_name
 from topos.base.errors import require
 from topos.base.topology import Topology
-
-if TYPE_CHECKING:
-    Floats = NDArray[numpy.float64]
 
 # Interval within which all bulk flows start, in seconds: programs never start simultaneously.
 SPREAD_S = 1e-3

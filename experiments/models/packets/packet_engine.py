@@ -20,15 +20,16 @@ itself, if its segments are full.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 import numpy
-from numpy.typing import NDArray
 
+from experiments.models.arrays import Bools, Floats, Ints, Records, zero_records
 from experiments.models.arrivals.event_heap import (
+    EventHeap,
     add_event,
+    move_event,
     remove_earliest_event,
-    restore_heap_order,
 )
 from experiments.models.packets.sender import (
     is_tail_loss_probe,
@@ -39,11 +40,8 @@ from experiments.models.packets.sender import (
     segments_of_next_packet,
     timer_expiry_s,
 )
-from experiments.models.packets.state import NEVER, NONE, PACKET
+from experiments.models.packets.state import NEVER, NONE, Link, Packet, TcpFlow
 from experiments.models.simulator.compiled import native
-
-if TYPE_CHECKING:
-    Floats = NDArray[numpy.float64]
 
 FIRST_PACKETS = 1 << 12
 DELAYED_ACK_S = 0.04  # delayed-ACK timeout in seconds: Linux' minimum
@@ -52,7 +50,7 @@ OWN_PACKETS = (
 )
 SEGMENTS_PER_ACK = 2  # TCP segments per delayed ACK (RFC 5681, section 4.2)
 SENDERS, RECEIVERS = 0, 1  # indices of a TCP flow's two timers: the sender's and the receiver's
-FREE, SIZE, BEGUN, EVENTS, NOTED, ACTIVE, MOST_ACTIVE = range(7)  # indices of `counts`
+FREE, BEGUN, EVENTS, NOTED, ACTIVE, MOST_ACTIVE = range(6)  # indices of `counts`
 ROUNDING = 1e-9
 STRIDE = 7919  # step from one of a link's random numbers to its next: a prime, so that all are used
 
@@ -69,137 +67,128 @@ class FrameParameters(NamedTuple):
 
 
 class SimulationState(NamedTuple):
-    """State of the packet simulation that changes, and the links of all paths."""
+    """State of the packet simulation, which changes in place; paths and parameters are fixed."""
 
-    links: Any  # state of each link: records of type LINK
-    flows: Any  # state of each flow: records of type FLOW
-    paths: Any
-    order: Any  # flows by start time
-    arrived: Any  # for each TCP segment: whether it has arrived
-    sent_as: Any  # for each TCP segment: number of its last transmission
-    heap: Any  # event heap of links, senders' timers and receivers' timers
-    at: Any
-    due_s: Any
-    wanted_s: Any  # true expiry of each TCP timer, never earlier than its time in the heap
-    moments_s: Any
-    delivered: Any  # bytes delivered up to each of `moments_s`
-    active: Any
-    counts: Any
-    total: Any  # bytes delivered so far, all flows
-    chance: Any  # random numbers from 0 to 1; their count is a power of two
+    frames: FrameParameters
+    links: Records[Link]
+    flows: Records[TcpFlow]
+    packets: Records[Packet]
+    unused: Ints  # numbers of the packet records that are not in use: the first counts[FREE] ones
+    paths: Ints  # links of all paths
+    order: Ints  # flows by start time
+    arrived: Bools  # for each TCP segment: whether it has arrived
+    sent_as: Ints  # for each TCP segment: number of its last transmission
+    events: EventHeap  # events of links, senders' timers and receivers' timers
+    wanted_s: Floats  # true expiry of each TCP timer, never earlier than its time in the heap
+    moments_s: Floats
+    delivered: Floats  # bytes delivered up to each of `moments_s`
+    active: Ints
+    counts: Ints
+    total: Floats  # bytes delivered so far, all flows
+    chance: Floats  # random numbers from 0 to 1; their count is a power of two
     until_s: float
 
 
-def run_packet_simulation(given: SimulationState, frames: FrameParameters) -> int:
-    """Run the packet simulation until `until_s`, or until no packet is in flight.
-
-    Return the number of packet records that were allocated.
-    """
-    packets = numpy.zeros(FIRST_PACKETS, PACKET)
-    unused = numpy.arange(FIRST_PACKETS, dtype=numpy.int32)
-    given.counts[FREE] = FIRST_PACKETS
-    while not native(_process_events)(given, frames, packets, unused):
+def run_packet_simulation(state: SimulationState) -> None:
+    """Run the packet simulation until `until_s`, or until no packet is in flight."""
+    state.counts[FREE] = len(state.unused)
+    while not native(_process_events)(state):
         # Double the table of packet records: free records stay in front, new ones follow.
-        count, free = len(packets), int(given.counts[FREE])
-        packets = numpy.concatenate([packets, numpy.zeros(count, PACKET)])
-        more = numpy.arange(count, 2 * count, dtype=numpy.int32)
-        unused = numpy.concatenate([unused[:free], more, numpy.zeros(count - free, numpy.int32)])
-        given.counts[FREE] = free + count
-    return len(packets)
+        count, free = len(state.packets), int(state.counts[FREE])
+        packets, unused = zero_records(Packet, 2 * count), numpy.zeros(2 * count, numpy.int32)
+        packets[:count] = state.packets
+        unused[:free] = state.unused[:free]
+        unused[free : free + count] = numpy.arange(count, 2 * count)
+        state = state._replace(packets=packets, unused=unused)
+        state.counts[FREE] = free + count
 
 
-def _process_events(given: Any, frames: Any, packets: Any, unused: Any) -> bool:
+def _process_events(state: SimulationState) -> bool:
     """Process simulated packets' events; return False if packet records run out."""
-    links, flows, heap, due_s, counts = (
-        given.links, given.flows, given.heap, given.due_s, given.counts
-    )  # fmt: skip
+    links, flows, events, counts = state.links, state.flows, state.events, state.counts
     while True:
         # One event lets a sender fill its window at most, and its receiver send an ACK.
-        if counts[FREE] < frames.most + 2:
+        if counts[FREE] < state.frames.most + 2:
             return False
-        now = due_s[heap[0]] if counts[SIZE] > 0 else NEVER
+        now = events.due_s[events.heap[0]] if events.size[0] > 0 else NEVER
         begins = NEVER
-        if counts[BEGUN] < len(given.order):
-            begins = flows[given.order[counts[BEGUN]]].begin_s
+        if counts[BEGUN] < len(state.order):
+            begins = flows[state.order[counts[BEGUN]]].begin_s
         now = min(now, begins)
-        while counts[NOTED] < len(given.moments_s) and given.moments_s[counts[NOTED]] < now:
-            given.delivered[counts[NOTED]] = given.total[0]
-            given.active[counts[NOTED]] = counts[ACTIVE]
+        while counts[NOTED] < len(state.moments_s) and state.moments_s[counts[NOTED]] < now:
+            state.delivered[counts[NOTED]] = state.total[0]
+            state.active[counts[NOTED]] = counts[ACTIVE]
             counts[NOTED] += 1
-        if now == NEVER or now > given.until_s:
+        if now == NEVER or now > state.until_s:
             return True
         counts[EVENTS] += 1
         if begins == now:
-            one = given.order[counts[BEGUN]]
+            one = state.order[counts[BEGUN]]
             counts[BEGUN] += 1
             if flows[one].path == flows[one].path_end:
                 continue
             counts[ACTIVE] += 1
             counts[MOST_ACTIVE] = max(counts[MOST_ACTIVE], counts[ACTIVE])
-            _send_window(given, frames, packets, unused, one, now)
-        elif heap[0] < len(links):
-            _leave_link(given, frames, packets, unused, heap[0], now)
+            _send_window(state, one, now)
+        elif events.heap[0] < len(links):
+            _leave_link(state, events.heap[0], now)
         else:
-            _expire_timer(given, frames, packets, unused, heap[0] - len(links), now)
+            _expire_timer(state, events.heap[0] - len(links), now)
 
 
-def _leave_link(given: Any, frames: Any, packets: Any, unused: Any, at: int, now: float) -> None:
+def _leave_link(state: SimulationState, at: int, now: float) -> None:
     """Move the first packet of a link to the next link of its path, or deliver the packet."""
-    link = given.links[at]
+    link = state.links[at]
     number = link.first
-    packet = packets[number]
+    packet = state.packets[number]
     one, count = packet.flow, packet.count
-    leaves_home = packet.at == given.flows[one].path
+    leaves_home = packet.at == state.flows[one].path
     link.first = packet.behind
     if link.waits == number:
         link.waits = packet.behind
     if link.first == NONE:
-        remove_earliest_event(given.heap, given.at, given.due_s, given.counts[SIZE])
-        given.counts[SIZE] -= 1
+        remove_earliest_event(state.events)
     else:
-        given.due_s[at] = packets[link.first].due_s
-        restore_heap_order(given.heap, given.at, given.due_s, given.counts[SIZE], at)
+        move_event(state.events, at, state.packets[link.first].due_s)
     packet.at += 1
     if packet.at < packet.end:
-        _enqueue_or_drop(given, frames, packets, unused, number, now)
+        _enqueue_or_drop(state, number, now)
         if leaves_home:
-            given.flows[one].own -= count
-            _send_window(given, frames, packets, unused, one, now)
+            state.flows[one].own -= count
+            _send_window(state, one, now)
         return
     # The record is freed before others are allocated: it is still read, but no longer written.
-    unused[given.counts[FREE]] = number
-    given.counts[FREE] += 1
+    state.unused[state.counts[FREE]] = number
+    state.counts[FREE] += 1
     if packet.is_ack:
-        process_ack(given.flows[one], packet, now, frames.cubic, frames.most)
-        _set_timer(given, one, SENDERS, timer_expiry_s(given.flows[one], now))
-        _send_window(given, frames, packets, unused, one, now)
+        process_ack(state.flows[one], packet, now, state.frames.cubic, state.frames.most)
+        _set_timer(state, one, SENDERS, timer_expiry_s(state.flows[one], now))
+        _send_window(state, one, now)
     else:
-        _receive_data(given, frames, packets, unused, packet, now)
+        _receive_data(state, packet, now)
         if (
             leaves_home
         ):  # the packet leaves its sender's own port: a path of one cable between two servers
-            given.flows[one].own -= count
-            _send_window(given, frames, packets, unused, one, now)
+            state.flows[one].own -= count
+            _send_window(state, one, now)
 
 
-def _enqueue_or_drop(
-    given: Any, frames: Any, packets: Any, unused: Any, number: int, now: float
-) -> None:
+def _enqueue_or_drop(state: SimulationState, number: int, now: float) -> None:
     """Put a packet into the queue of the next link of its path, or drop it."""
-    packet = packets[number]
-    at = given.paths[packet.at]
-    link = given.links[at]
-    flow = given.flows[packet.flow]
-    takes_s = _transmission_s(link, frames, flow, packet)
+    packet = state.packets[number]
+    at = state.paths[packet.at]
+    link = state.links[at]
+    flow = state.flows[packet.flow]
+    takes_s = _transmission_s(link, state.frames, flow, packet)
     begins_s = max(link.turn_s, now)
     if link.free_s - begins_s > link.owed_s:
         begins_s = link.free_s
     limit_s = link.limit_s * (1 + ROUNDING)
-    if begins_s > now and _queueing_s(link, packets, now) + takes_s > limit_s:
+    if begins_s > now and _queueing_s(link, state.packets, now) + takes_s > limit_s:
         link.dropped += packet.count
         flow.drops += packet.count
-        unused[given.counts[FREE]] = number
-        given.counts[FREE] += 1
+        state.unused[state.counts[FREE]] = number
+        state.counts[FREE] += 1
         return
     link.passed += packet.count
     if packet.at == flow.path:
@@ -207,94 +196,88 @@ def _enqueue_or_drop(
     link.turn_s = begins_s
     link.free_s = max(link.free_s, begins_s - link.owed_s) + takes_s
     packet.leaves_s = begins_s if link.owed_s > 0.0 else link.free_s
-    chance = given.chance[link.passed * STRIDE + at & len(given.chance) - 1]
+    chance = state.chance[link.passed * STRIDE + at & len(state.chance) - 1]
     later_s = link.delay_s + chance * link.jitter_s * packet.count
     packet.due_s = max(link.last_s, packet.leaves_s + later_s)
     link.last_s = packet.due_s
     packet.behind = NONE
     if link.first == NONE:
         link.first = number
-        given.due_s[at] = packet.due_s
-        add_event(given.heap, given.at, given.due_s, given.counts[SIZE], at)
-        given.counts[SIZE] += 1
+        add_event(state.events, at, packet.due_s)
     else:
-        packets[link.last].behind = number
+        state.packets[link.last].behind = number
     link.last = number
     if link.waits == NONE:
         link.waits = number
 
 
-def _transmission_s(link: Any, frames: Any, flow: Any, packet: Any) -> float:
+def _transmission_s(link: Link, frames: FrameParameters, flow: TcpFlow, packet: Packet) -> float:
     """Return the transmission time of a packet on a link, in seconds."""
     size = packet.count * frames.overhead
     if not packet.is_ack:
         size += packet.count * frames.segment
         if packet.number + packet.count == flow.segments:
             size += flow.last_bytes - frames.segment
-    return float(size * link.byte_s + packet.count * link.packet_s)
+    return size * link.byte_s + packet.count * link.packet_s
 
 
-def _queueing_s(link: Any, packets: Any, now: float) -> float:
+def _queueing_s(link: Link, packets: Records[Packet], now: float) -> float:
     """Return the time in seconds that a link needs for the packets in its queue."""
     while link.waits != NONE and packets[link.waits].leaves_s <= now:
         link.waits = packets[link.waits].behind
     if link.waits == NONE:
         return 0.0
-    return float(link.free_s - packets[link.waits].leaves_s)
+    return link.free_s - packets[link.waits].leaves_s
 
 
-def _send_window(given: Any, frames: Any, packets: Any, unused: Any, one: int, now: float) -> None:
+def _send_window(state: SimulationState, one: int, now: float) -> None:
     """Send the segments that a flow's congestion window allows, lost ones first."""
-    flow = given.flows[one]
+    flow = state.flows[one]
     sent, full = flow.sent, False
     while True:
         room = int(flow.window - (flow.sent - flow.newest))
         if room < 1:
             full = True
             break
-        first = next_segment_to_send(flow, given.arrived, given.sent_as)
+        first = next_segment_to_send(flow, state.arrived, state.sent_as)
         if first >= flow.segments:
             break
-        most = min(frames.together, room)
-        count = segments_of_next_packet(flow, first, most, given.arrived, given.sent_as)
-        if flow.own >= most_segments_at_own_port(flow, max(OWN_PACKETS * count, frames.own)):
+        most = min(state.frames.together, room)
+        count = segments_of_next_packet(flow, first, most, state.arrived, state.sent_as)
+        if flow.own >= most_segments_at_own_port(flow, max(OWN_PACKETS * count, state.frames.own)):
             break
-        _transmit(given, frames, packets, unused, one, first, count, now)
+        _transmit(state, one, first, count, now)
     # A full window is remembered for one round trip (Linux' tcp_cwnd_validate).
     if full or (flow.sent > sent and flow.acked >= flow.full_until):
         flow.full, flow.full_until = full, flow.next
     if flow.sent > sent:
-        _set_timer(given, one, SENDERS, timer_expiry_s(flow, now))
+        _set_timer(state, one, SENDERS, timer_expiry_s(flow, now))
 
 
-def _transmit(
-    given: Any, frames: Any, packets: Any, unused: Any, one: int, first: int, count: int, now: float
-) -> None:
+def _transmit(state: SimulationState, one: int, first: int, count: int, now: float) -> None:
     """Send a simulated packet of `count` TCP segments, from segment `first` on."""
-    flow = given.flows[one]
+    flow = state.flows[one]
     for segment in range(first, first + count):
         if segment == flow.next:
             flow.next += 1
         else:
             flow.repeats += 1
         flow.sent += 1
-        given.sent_as[flow.segment + segment] = flow.sent
-    given.counts[FREE] -= 1
-    number = unused[given.counts[FREE]]
-    packet = packets[number]
+        state.sent_as[flow.segment + segment] = flow.sent
+    state.counts[FREE] -= 1
+    number = state.unused[state.counts[FREE]]
+    packet = state.packets[number]
     packet.flow, packet.is_ack, packet.has_holes = one, False, False
     packet.number, packet.count = first, count
     packet.newest, packet.stamp_s = flow.sent, now
     packet.at, packet.end = flow.path, flow.path_end
-    _enqueue_or_drop(given, frames, packets, unused, number, now)
+    _enqueue_or_drop(state, number, now)
 
 
-def _receive_data(
-    given: Any, frames: Any, packets: Any, unused: Any, packet: Any, now: float
-) -> None:
+def _receive_data(state: SimulationState, packet: Packet, now: float) -> None:
     """Receive a data packet: acknowledge every second segment, and any that is out of order."""
     one = packet.flow
-    flow = given.flows[one]
+    flow = state.flows[one]
     flow.arrived = packet.newest
     if flow.unacked == 0:
         flow.echo_s = packet.stamp_s
@@ -303,81 +286,74 @@ def _receive_data(
     in_order = packet.number == flow.expected and flow.highest == flow.expected
     for segment in range(packet.number, packet.number + packet.count):
         at = flow.segment + segment
-        if not given.arrived[at]:
-            given.arrived[at] = True
+        if not state.arrived[at]:
+            state.arrived[at] = True
             is_last = segment == flow.segments - 1
-            given.total[0] += flow.last_bytes if is_last else frames.segment
+            state.total[0] += flow.last_bytes if is_last else state.frames.segment
     flow.highest = max(flow.highest, packet.number + packet.count)
-    while flow.expected < flow.highest and given.arrived[flow.segment + flow.expected]:
+    while flow.expected < flow.highest and state.arrived[flow.segment + flow.expected]:
         flow.expected += 1
     done = flow.expected == flow.segments
     if done and not flow.end_s < now:  # end_s is NaN until the flow ends
         flow.end_s = now
-        given.counts[ACTIVE] -= 1
+        state.counts[ACTIVE] -= 1
     if in_order and not done and flow.unacked < SEGMENTS_PER_ACK:
-        _set_timer(given, one, RECEIVERS, now + DELAYED_ACK_S)
+        _set_timer(state, one, RECEIVERS, now + DELAYED_ACK_S)
     else:
-        _send_ack(given, frames, packets, unused, one, now)
+        _send_ack(state, one, now)
 
 
-def _send_ack(given: Any, frames: Any, packets: Any, unused: Any, one: int, now: float) -> None:
-    flow = given.flows[one]
+def _send_ack(state: SimulationState, one: int, now: float) -> None:
+    flow = state.flows[one]
     flow.unacked = 0
-    _set_timer(given, one, RECEIVERS, NEVER)
-    given.counts[FREE] -= 1
-    number = unused[given.counts[FREE]]
-    packet = packets[number]
+    _set_timer(state, one, RECEIVERS, NEVER)
+    state.counts[FREE] -= 1
+    number = state.unused[state.counts[FREE]]
+    packet = state.packets[number]
     packet.flow, packet.is_ack, packet.has_holes = one, True, flow.highest > flow.expected
     packet.number, packet.count, packet.taken = flow.expected, 1, flow.segments_in
     packet.newest, packet.stamp_s = flow.arrived, flow.echo_s
     packet.at, packet.end = flow.back, flow.back_end
-    _enqueue_or_drop(given, frames, packets, unused, number, now)
+    _enqueue_or_drop(state, number, now)
 
 
 # -- timers --------------------------------------------------------------------------------------
 
 
-def _set_timer(given: Any, one: int, whose: int, when_s: float) -> None:
+def _set_timer(state: SimulationState, one: int, whose: int, when_s: float) -> None:
     """Set a TCP timer. If the heap has it earlier, `_expire_timer` puts it back at that time."""
     timer = 2 * one + whose
-    given.wanted_s[timer] = when_s
-    item = len(given.links) + timer
-    if given.due_s[item] > when_s:
-        is_new = given.due_s[item] == NEVER
-        given.due_s[item] = when_s
-        if is_new:
-            add_event(given.heap, given.at, given.due_s, given.counts[SIZE], item)
-            given.counts[SIZE] += 1
-        else:
-            restore_heap_order(given.heap, given.at, given.due_s, given.counts[SIZE], item)
+    state.wanted_s[timer] = when_s
+    item = len(state.links) + timer
+    due_s = state.events.due_s[item]
+    if due_s == NEVER and when_s < NEVER:
+        add_event(state.events, item, when_s)
+    elif due_s > when_s:
+        move_event(state.events, item, when_s)
 
 
-def _expire_timer(
-    given: Any, frames: Any, packets: Any, unused: Any, timer: int, now: float
-) -> None:
+def _expire_timer(state: SimulationState, timer: int, now: float) -> None:
     """Handle a TCP timer that is first in the heap: send an ACK, a tail loss probe, or time out."""
-    item = len(given.links) + timer
-    wanted_s = given.wanted_s[timer]
+    item = len(state.links) + timer
+    wanted_s = state.wanted_s[timer]
     if now < wanted_s < NEVER:
-        given.due_s[item] = wanted_s
-        restore_heap_order(given.heap, given.at, given.due_s, given.counts[SIZE], item)
+        move_event(state.events, item, wanted_s)
         return
-    remove_earliest_event(given.heap, given.at, given.due_s, given.counts[SIZE])
-    given.counts[SIZE] -= 1
-    given.due_s[item] = NEVER
+    remove_earliest_event(state.events)
+    state.events.due_s[item] = NEVER
     if wanted_s == NEVER:
         return
     one = timer // 2
-    flow = given.flows[one]
+    flow = state.flows[one]
     if timer % 2 == RECEIVERS:
-        _send_ack(given, frames, packets, unused, one, now)
+        _send_ack(state, one, now)
     elif is_tail_loss_probe(flow):
         flow.probed = True
         segment = min(flow.next, flow.segments - 1)
-        _transmit(given, frames, packets, unused, one, segment, 1, now)
-        _set_timer(given, one, SENDERS, timer_expiry_s(flow, now))
+        _transmit(state, one, segment, 1, now)
+        _set_timer(state, one, SENDERS, timer_expiry_s(flow, now))
     else:
-        process_timeout(flow, now, frames.cubic)
+        process_timeout(flow, now, state.frames.cubic)
         # The segment may have arrived and only its ACK be lost: the sender cannot know.
-        _transmit(given, frames, packets, unused, one, flow.acked, 1, now)
-        _set_timer(given, one, SENDERS, timer_expiry_s(flow, now))
+        _transmit(state, one, flow.acked, 1, now)
+        _set_timer(state, one, SENDERS, timer_expiry_s(flow, now))

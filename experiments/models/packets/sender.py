@@ -14,9 +14,9 @@ the timeout, after two round trips (TLP, RFC 8985, section 7).
 from __future__ import annotations
 
 import math
-from typing import Any
 
-from experiments.models.packets.state import LOSS, NEVER, OPEN, RECOVERY
+from experiments.models.arrays import Bools, Ints
+from experiments.models.packets.state import LOSS, NEVER, OPEN, RECOVERY, Packet, TcpFlow
 
 FIRST_WINDOW = 10.0
 LEAST_TIMEOUT_S, MOST_TIMEOUT_S = 0.2, 120.0
@@ -39,7 +39,7 @@ TRAIN_S, ACK_DELAY_S = 2e-3, 1e-3
 LEAST_RISE_S, MOST_RISE_S, RISE = 4e-3, 16e-3, 1 / 8
 
 
-def process_ack(flow: Any, packet: Any, now: float, cubic: bool, most: float) -> None:
+def process_ack(flow: TcpFlow, packet: Packet, now: float, cubic: bool, most: float) -> None:
     """Update a simulated TCP sender's state from an ACK."""
     progress = packet.number - flow.acked
     delivered = packet.taken - flow.taken
@@ -80,17 +80,17 @@ def process_ack(flow: Any, packet: Any, now: float, cubic: bool, most: float) ->
             _grow_window(flow, progress, now, cubic, most)
 
 
-def most_segments_at_own_port(flow: Any, least: int) -> float:
+def most_segments_at_own_port(flow: TcpFlow, least: int) -> float:
     """Return the maximum number of a flow's segments at its server's own port, at least `least`."""
     own = float(least)
     # Before the first ACK the round trip is the idle network's, too short if many flows start.
     if flow.acked == 0:
         return own
     pace = PACED if flow.window < flow.threshold else PACED_LATER
-    return float(max(own, OWN_S * pace * flow.window / flow.round_trip_s))
+    return max(own, OWN_S * pace * flow.window / flow.round_trip_s)
 
 
-def timer_expiry_s(flow: Any, now: float) -> float:
+def timer_expiry_s(flow: TcpFlow, now: float) -> float:
     """Return the time at which the sender's timer expires, counted from `now`."""
     if flow.acked == flow.next:
         return NEVER
@@ -98,15 +98,15 @@ def timer_expiry_s(flow: Any, now: float) -> float:
     if flow.doing == OPEN and not flow.probed:
         late_s = LEAST_TIMEOUT_S if flow.sent - flow.newest == 1 else LEAST_PROBE_S
         timeout_s = min(timeout_s, 2 * flow.round_trip_s + late_s)
-    return float(now + min(timeout_s * 2.0**flow.doublings, MOST_TIMEOUT_S))
+    return now + min(timeout_s * 2.0**flow.doublings, MOST_TIMEOUT_S)
 
 
-def is_tail_loss_probe(flow: Any) -> bool:
+def is_tail_loss_probe(flow: TcpFlow) -> bool:
     """Return True if the sender's timer is for a tail loss probe, not for a timeout."""
-    return bool(flow.doing == OPEN and not flow.probed)
+    return flow.doing == OPEN and not flow.probed
 
 
-def process_timeout(flow: Any, now: float, cubic: bool) -> None:
+def process_timeout(flow: TcpFlow, now: float, cubic: bool) -> None:
     """Handle a simulated TCP sender's timeout: all segments in flight count as lost."""
     flow.timeouts += 1
     if flow.doing == OPEN:
@@ -118,15 +118,15 @@ def process_timeout(flow: Any, now: float, cubic: bool) -> None:
     flow.doing, flow.until = LOSS, flow.next
 
 
-def next_segment_to_send(flow: Any, arrived: Any, sent_as: Any) -> int:
+def next_segment_to_send(flow: TcpFlow, arrived: Bools, sent_as: Ints) -> int:
     """Return the next segment to retransmit, or, if none is lost, the first that was never sent.
 
     `arrived` is true for segments that have arrived, `sent_as` holds each segment's last
     transmission. An arrival counts here as soon as the ACK that will report it is in flight.
     """
-    segment: int = flow.repairs
+    segment = flow.repairs
     if flow.doing == OPEN:
-        return int(flow.next)
+        return flow.next
     while segment < flow.next:
         at = flow.segment + segment
         if not arrived[at] and sent_as[at] <= flow.newest:
@@ -136,14 +136,16 @@ def next_segment_to_send(flow: Any, arrived: Any, sent_as: Any) -> int:
     return segment
 
 
-def segments_of_next_packet(flow: Any, first: int, most: int, arrived: Any, sent_as: Any) -> int:
+def segments_of_next_packet(
+    flow: TcpFlow, first: int, most: int, arrived: Bools, sent_as: Ints
+) -> int:
     """Return the number of segments, from `first` on, in one packet: all lost, or all new.
 
     Linux limits a packet to half the window (`tcp_cwnd_test`).
     """
     most = min(most, max(int(flow.window / 2), 1))
     if first == flow.next:
-        return int(min(most, flow.segments - first))
+        return min(most, flow.segments - first)
     end = min(first + most, flow.next)
     segment = first + 1
     while segment < end:
@@ -154,7 +156,7 @@ def segments_of_next_packet(flow: Any, first: int, most: int, arrived: Any, sent
     return segment - first
 
 
-def _detect_queue(flow: Any, round_trip_s: float, acked: int, now: float) -> None:
+def _detect_queue(flow: TcpFlow, round_trip_s: float, acked: int, now: float) -> None:
     """End slow start when the ACK train is long or round trips grow (HyStart)."""
     if acked > flow.round_end:
         flow.round_end, flow.round_s, flow.train_s = flow.next, now, now
@@ -170,17 +172,18 @@ def _detect_queue(flow: Any, round_trip_s: float, acked: int, now: float) -> Non
         flow.threshold = flow.window
 
 
-def _update_round_trip(flow: Any, round_trip_s: float) -> None:
+def _update_round_trip(flow: TcpFlow, round_trip_s: float) -> None:
     """Update the smoothed round trip and its deviation (RFC 6298, section 2)."""
     off_s = abs(round_trip_s - flow.round_trip_s)
     flow.deviation_s += (off_s - flow.deviation_s) / 4
     flow.round_trip_s += (round_trip_s - flow.round_trip_s) / 8
 
 
-def _set_recovery_window(flow: Any, delivered: int, goes_well: bool) -> None:
+def _set_recovery_window(flow: TcpFlow, delivered: int, goes_well: bool) -> None:
     """Set the window to the segments in flight plus those that recovery allows now (RFC 6937)."""
     sent, under_way = flow.sent - flow.begun_sent, flow.sent - flow.newest
     taken, room = flow.taken - flow.begun_taken, flow.threshold - under_way
+    more: float
     if room < 0:
         more = math.ceil(flow.threshold * taken / flow.begun_window) - sent
     else:
@@ -188,7 +191,7 @@ def _set_recovery_window(flow: Any, delivered: int, goes_well: bool) -> None:
     flow.window = under_way + max(more, 0.0 if sent else 1.0)
 
 
-def _reduce_window(flow: Any, cubic: bool) -> None:
+def _reduce_window(flow: TcpFlow, cubic: bool) -> None:
     """Reduce the congestion window once per loss event."""
     left = CUBIC_LEFT if cubic else RENO_LEFT
     # CUBIC leaves room for other flows if the window fell since the last loss (RFC 9438, 4.7).
@@ -198,7 +201,7 @@ def _reduce_window(flow: Any, cubic: bool) -> None:
     flow.epoch_s = NEVER
 
 
-def _grow_window(flow: Any, segments: int, now: float, cubic: bool, most: float) -> None:
+def _grow_window(flow: TcpFlow, segments: int, now: float, cubic: bool, most: float) -> None:
     window = flow.window
     if window < flow.threshold:
         window = min(window + segments, flow.threshold)
@@ -209,7 +212,7 @@ def _grow_window(flow: Any, segments: int, now: float, cubic: bool, most: float)
     flow.window = min(window, most)
 
 
-def _cubic_window(flow: Any, segments: int, now: float) -> float:
+def _cubic_window(flow: TcpFlow, segments: int, now: float) -> float:
     """Return CUBIC's window at this time (RFC 9438, section 4)."""
     window = flow.window
     if flow.epoch_s == NEVER:
@@ -221,4 +224,4 @@ def _cubic_window(flow: Any, segments: int, now: float) -> float:
     away_s = now - flow.epoch_s + flow.round_trip_s - flow.rise_s
     target = flow.most + CUBIC_SCALE * away_s**3
     target = min(max(target, window), CUBIC_MOST * window)
-    return float(max(window + segments * (target - window) / window, flow.reno))
+    return max(window + segments * (target - window) / window, flow.reno)

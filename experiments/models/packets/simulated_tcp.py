@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 import numpy
-from numpy.typing import NDArray
 
-from experiments.models.fluid.directed_links import Routes, link_count
+from experiments.models.arrays import Floats, Ints, Records, zero_records
+from experiments.models.arrivals.event_heap import empty_event_heap
+from experiments.models.fluid.directed_links import Routes, leave_relays, link_count
 from experiments.models.fluid.ideal import ETHERNET_BYTES, TCP_IP_BYTES
 from experiments.models.packets.packet_engine import (
     EVENTS,
+    FIRST_PACKETS,
     MOST_ACTIVE,
     OWN_PACKETS,
     FrameParameters,
@@ -19,14 +21,10 @@ from experiments.models.packets.packet_engine import (
     run_packet_simulation,
 )
 from experiments.models.packets.sender import FIRST_WINDOW
-from experiments.models.packets.state import FLOW, LINK, NEVER, NONE
+from experiments.models.packets.state import NEVER, NONE, Link, Packet, TcpFlow
 from experiments.models.port_bursts import super_packet_segments
 from topos.base.errors import require
 from topos.base.topology import Topology
-
-if TYPE_CHECKING:
-    Floats = NDArray[numpy.float64]
-    Ints = NDArray[Any]
 
 CUBIC, RENO = "cubic", "reno"
 CONGESTION = (CUBIC, RENO)
@@ -142,17 +140,17 @@ def simulate_tcp_flows(
     flows, segments = _flow_records(directions, start_s, volume_bytes, tcp)
     links = _link_records(topology, tcp)
     moments = numpy.empty(0) if moments_s is None else numpy.asarray(moments_s, numpy.float64)
-    items = len(links) + 2 * count
-    given = SimulationState(
+    state = SimulationState(
+        frames=_frame_parameters(tcp),
         links=links,
         flows=flows,
+        packets=zero_records(Packet, FIRST_PACKETS),
+        unused=numpy.arange(FIRST_PACKETS, dtype=numpy.int32),
         paths=numpy.concatenate([one.links for one in directions]).astype(numpy.int32),
         order=numpy.argsort(start_s, kind="stable"),
         arrived=numpy.zeros(segments, bool),
         sent_as=numpy.zeros(segments, numpy.int32),
-        heap=numpy.zeros(items, numpy.int32),
-        at=numpy.zeros(items, numpy.int32),
-        due_s=numpy.full(items, NEVER),
+        events=empty_event_heap(len(links) + 2 * count),
         wanted_s=numpy.full(2 * count, NEVER),
         moments_s=moments,
         delivered=numpy.zeros(len(moments)),
@@ -162,14 +160,7 @@ def simulate_tcp_flows(
         chance=numpy.random.default_rng(seed).random(DRAWN),
         until_s=float(until_s),
     )
-    most = max(float(RECEIVER_BYTES // tcp.segment_bytes), 2.0)
-    overhead = ETHERNET_BYTES + tcp.header + TCP_IP_BYTES
-    together = tcp.super_packet if tcp.is_lab else 1
-    own = 0 if tcp.is_lab else OWN_PACKETS * tcp.super_packet
-    cubic = tcp.congestion == CUBIC
-    run_packet_simulation(
-        given, FrameParameters(tcp.segment_bytes, overhead, most, together, own, cubic)
-    )
+    run_packet_simulation(state)
     return TcpSimulationResults(
         begin_s=flows["begin_s"].copy(),
         end_s=flows["end_s"].copy(),
@@ -179,18 +170,29 @@ def simulate_tcp_flows(
         passed=links["passed"].copy(),
         dropped=links["dropped"].copy(),
         arrived_bytes=numpy.minimum(flows["expected"] * tcp.segment_bytes, volume_bytes),
-        delivered_bits=given.delivered * 8,
-        active=given.active,
-        events=int(given.counts[EVENTS]),
-        most_active=int(given.counts[MOST_ACTIVE]),
+        delivered_bits=state.delivered * 8,
+        active=state.active,
+        events=int(state.counts[EVENTS]),
+        most_active=int(state.counts[MOST_ACTIVE]),
+    )
+
+
+def _frame_parameters(tcp: TcpParameters) -> FrameParameters:
+    return FrameParameters(
+        segment=tcp.segment_bytes,
+        overhead=ETHERNET_BYTES + tcp.header + TCP_IP_BYTES,
+        most=max(float(RECEIVER_BYTES // tcp.segment_bytes), 2.0),
+        together=tcp.super_packet if tcp.is_lab else 1,
+        own=0 if tcp.is_lab else OWN_PACKETS * tcp.super_packet,
+        cubic=tcp.congestion == CUBIC,
     )
 
 
 def _flow_records(
     directions: list[Routes], start_s: Floats, volume_bytes: Ints, tcp: TcpParameters
-) -> tuple[Any, int]:
+) -> tuple[Records[TcpFlow], int]:
     """Return the TCP simulator's state record of each flow, and the total number of segments."""
-    flows = numpy.zeros(len(start_s), FLOW)
+    flows = zero_records(TcpFlow, len(start_s))
     segments = -(-numpy.asarray(volume_bytes, numpy.int64) // tcp.segment_bytes)
     require(
         bool((segments < MOST_SEGMENTS).all()),
@@ -216,10 +218,10 @@ def _flow_records(
     return flows, int(segments.sum())
 
 
-def _link_records(topology: Topology, tcp: TcpParameters) -> Any:
+def _link_records(topology: Topology, tcp: TcpParameters) -> Records[Link]:
     """Return the packet simulator's state records: each link's, then each server processor's."""
     cables = link_count(topology)
-    links = numpy.zeros(cables + (topology.servers if tcp.relay_s else 0), LINK)
+    links = zero_records(Link, cables + (topology.servers if tcp.relay_s else 0))
     links["first"] = links["last"] = links["waits"] = NONE
     links["byte_s"][:cables] = 8 / tcp.rate_bps
     links["delay_s"][:cables] = tcp.delay_s
@@ -232,21 +234,11 @@ def _link_records(topology: Topology, tcp: TcpParameters) -> Any:
     return links
 
 
-def _leaves_relay(topology: Topology, routes: Routes) -> Any:
-    """Return a mask of the flows' links: True where a relay, not the source, sends."""
-    leaves_server = numpy.asarray(routes.links) < topology.servers * topology.ports
-    has_any = routes.starts[:-1] < routes.starts[1:]
-    leaves_server[routes.starts[:-1][has_any]] = (
-        False  # the first link of a path leaves the source, not a relay
-    )
-    return leaves_server
-
-
 def _with_processors(topology: Topology, routes: Routes, tcp: TcpParameters) -> Routes:
     """Return the paths with each relay's processor inserted, if forwarding takes time."""
     if not tcp.relay_s:
         return routes
-    relays = _leaves_relay(topology, routes)
+    relays = leave_relays(topology, routes)
     before = numpy.concatenate([[0], numpy.cumsum(relays)])
     processors = link_count(topology) + routes.links[relays] // topology.ports
     links = numpy.insert(routes.links.astype(numpy.int64), numpy.flatnonzero(relays), processors)

@@ -11,114 +11,111 @@ from __future__ import annotations
 
 import numpy
 
+from experiments.models.arrays import Flag, Float64, Int32, Int64
+
 NONE = -1
 NEVER = numpy.inf
 
 # states of a sender: no segment is missing; fast recovery; recovery after a timeout
 OPEN, RECOVERY, LOSS = 0, 1, 2
 
-# Record of a link: the cable behind a port, or a relay's processor.
-LINK = numpy.dtype(
-    [
-        ("byte_s", "f8"),  # transmission time of a byte on the link
-        ("packet_s", "f8"),  # additional transmission time of each packet on the link
-        ("delay_s", "f8"),  # propagation delay to the other end of the link
-        ("jitter_s", "f8"),  # maximum random delay added per segment
-        ("limit_s", "f8"),  # longest queueing delay: that of a full queue
-        # time that a lab's port may send ahead of its rate, and save up while idle
-        ("owed_s", "f8"),
-        ("free_s", "f8"),  # when all packets accepted so far will have left, at the link's rate
-        ("turn_s", "f8"),  # when transmission of the link's last packet begins
-        ("last_s", "f8"),  # arrival time of the link's last packet, which no packet overtakes
-        ("first", "i4"),  # first packet (record number) on the link; `last` is the last one
-        ("last", "i4"),
-        ("waits", "i4"),  # first packet that had not left the link at the last check
-        ("passed", "i8"),  # number of packets forwarded by the link
-        ("dropped", "i8"),
-    ],
-    align=True,
-)
-PACKET = numpy.dtype(
-    [
-        ("due_s", "f8"),  # arrival at the other end of the packet's link
-        ("leaves_s", "f8"),  # departure from the packet's link
-        ("stamp_s", "f8"),  # timestamp: when the data was sent; an ACK echoes it
-        ("flow", "i4"),
-        ("behind", "i4"),  # next packet on the same link
-        ("at", "i8"),  # the packet's current link, as an index into all paths' links
-        ("end", "i8"),  # end of the packet's path, as an index into all paths' links
-        ("number", "i4"),  # first segment in the packet; in an ACK, the first missing segment
-        (
-            "count",
-            "i4",
-        ),  # number of consecutive segments in the packet (a super-packet has several)
-        ("newest", "i4"),  # transmission number; in an ACK, the highest that has arrived
-        ("taken", "i4"),  # number of segments that have arrived (in an ACK)
-        ("is_ack", "b1"),
-        ("has_holes", "b1"),  # whether segments after the missing one have arrived (in an ACK)
-    ],
-    align=True,
-)
-FLOW = numpy.dtype(
-    [
-        # The flow as requested. Segments and links of all flows are concatenated in arrays.
-        ("begin_s", "f8"),
-        ("segment", "i8"),  # index of the flow's first segment in the arrays of all flows
-        ("segments", "i4"),
-        ("last_bytes", "i4"),  # payload bytes of the flow's last segment
-        ("path", "i8"),
-        ("path_end", "i8"),
-        ("back", "i8"),
-        ("back_end", "i8"),
-        # State of the TCP sender.
-        ("window", "f8"),  # congestion window, in segments like all the following numbers
-        ("threshold", "f8"),
-        ("next", "i4"),  # first segment that the sender has not sent yet
-        ("acked", "i4"),  # first segment not yet acknowledged cumulatively
-        ("sent", "i4"),  # number of segments sent by the flow, retransmissions included
-        ("newest", "i4"),  # highest transmission number known to have left the network
-        ("repairs", "i4"),  # first segment of the search for the next lost one
-        ("taken", "i4"),  # number of segments known to have arrived, in any order
-        ("until", "i4"),  # recovery lasts until all segments below this one have arrived
-        # At the start of recovery: transmissions, arrived segments, and the window.
-        ("begun_sent", "i4"),
-        ("begun_taken", "i4"),
-        ("begun_window", "f8"),
-        ("doing", "i4"),
-        ("doublings", "i4"),  # number of doublings of the retransmission timeout
-        ("probed", "b1"),  # whether a tail loss probe was sent: see `sender.py`
-        ("undo_s", "f8"),  # time of the timeout; window and threshold before it follow
-        ("undo_window", "f8"),
-        ("undo_threshold", "f8"),
-        ("own", "i4"),  # number of the flow's packets that wait at its server's own port
-        ("full", "b1"),  # whether the window was full within the current round trip
-        # segment up to which ACKs end the round trip of `full`
-        ("full_until", "i4"),
-        ("round_trip_s", "f8"),
-        ("deviation_s", "f8"),
-        ("most", "f8"),  # CUBIC: window at the last loss
-        ("reno", "f8"),  # CUBIC: window that Reno would have
-        ("epoch_s", "f8"),  # CUBIC: start of the current growth
-        ("rise_s", "f8"),  # CUBIC: time until the window reaches `most` again
-        # State of HyStart: a round lasts until all segments sent before it have arrived.
-        ("round_end", "i4"),
-        ("round_s", "f8"),
-        ("train_s", "f8"),  # HyStart: time of the last ACK of the current ACK train
-        ("samples", "i4"),  # HyStart: number of round trips measured in this round
-        ("least_s", "f8"),  # HyStart: shortest round trip of this round
-        ("ever_s", "f8"),  # shortest round trip of the flow
-        # State of the TCP receiver.
-        ("expected", "i4"),  # first segment that is missing
-        ("highest", "i4"),  # number of the highest segment that has arrived, plus one
-        ("arrived", "i4"),  # highest transmission number that has arrived
-        ("segments_in", "i4"),  # number of segments that have arrived, duplicates included
-        ("unacked", "i4"),  # number of segments that have arrived since the last ACK
-        ("echo_s", "f8"),  # timestamp of the first segment since the last ACK
-        # Results of the TCP flow.
-        ("end_s", "f8"),
-        ("drops", "i4"),  # number of the flow's dropped data packets and ACKs
-        ("repeats", "i4"),
-        ("timeouts", "i4"),
-    ],
-    align=True,
-)
+
+class Link:
+    """Record of a link: the cable behind a port, or a relay's processor."""
+
+    byte_s: Float64  # transmission time of a byte on the link
+    packet_s: Float64  # additional transmission time of each packet on the link
+    delay_s: Float64  # propagation delay to the other end of the link
+    jitter_s: Float64  # maximum random delay added per segment
+    limit_s: Float64  # longest queueing delay: that of a full queue
+    # time that a lab's port may send ahead of its rate, and save up while idle
+    owed_s: Float64
+    free_s: Float64  # when all packets accepted so far will have left, at the link's rate
+    turn_s: Float64  # when transmission of the link's last packet begins
+    last_s: Float64  # arrival time of the link's last packet, which no packet overtakes
+    first: Int32  # first packet (record number) on the link; `last` is the last one
+    last: Int32
+    waits: Int32  # first packet that had not left the link at the last check
+    passed: Int64  # number of packets forwarded by the link
+    dropped: Int64
+
+
+class Packet:
+    """Record of a packet on its way: data, or an ACK."""
+
+    due_s: Float64  # arrival at the other end of the packet's link
+    leaves_s: Float64  # departure from the packet's link
+    stamp_s: Float64  # timestamp: when the data was sent; an ACK echoes it
+    flow: Int32
+    behind: Int32  # next packet on the same link
+    at: Int64  # the packet's current link, as an index into all paths' links
+    end: Int64  # end of the packet's path, as an index into all paths' links
+    number: Int32  # first segment in the packet; in an ACK, the first missing segment
+    count: Int32  # number of consecutive segments in the packet (a super-packet has several)
+    newest: Int32  # transmission number; in an ACK, the highest that has arrived
+    taken: Int32  # number of segments that have arrived (in an ACK)
+    is_ack: Flag
+    has_holes: Flag  # whether segments after the missing one have arrived (in an ACK)
+
+
+class TcpFlow:
+    """Record of a TCP flow: request, sender, receiver, and results."""
+
+    # The flow as requested. Segments and links of all flows are concatenated in arrays.
+    begin_s: Float64
+    segment: Int64  # index of the flow's first segment in the arrays of all flows
+    segments: Int32
+    last_bytes: Int32  # payload bytes of the flow's last segment
+    path: Int64
+    path_end: Int64
+    back: Int64
+    back_end: Int64
+    # State of the TCP sender.
+    window: Float64  # congestion window, in segments like all the following numbers
+    threshold: Float64
+    next: Int32  # first segment that the sender has not sent yet
+    acked: Int32  # first segment not yet acknowledged cumulatively
+    sent: Int32  # number of segments sent by the flow, retransmissions included
+    newest: Int32  # highest transmission number known to have left the network
+    repairs: Int32  # first segment of the search for the next lost one
+    taken: Int32  # number of segments known to have arrived, in any order
+    until: Int32  # recovery lasts until all segments below this one have arrived
+    # At the start of recovery: transmissions, arrived segments, and the window.
+    begun_sent: Int32
+    begun_taken: Int32
+    begun_window: Float64
+    doing: Int32
+    doublings: Int32  # number of doublings of the retransmission timeout
+    probed: Flag  # whether a tail loss probe was sent: see `sender.py`
+    undo_s: Float64  # time of the timeout; window and threshold before it follow
+    undo_window: Float64
+    undo_threshold: Float64
+    own: Int32  # number of the flow's packets that wait at its server's own port
+    full: Flag  # whether the window was full within the current round trip
+    # segment up to which ACKs end the round trip of `full`
+    full_until: Int32
+    round_trip_s: Float64
+    deviation_s: Float64
+    most: Float64  # CUBIC: window at the last loss
+    reno: Float64  # CUBIC: window that Reno would have
+    epoch_s: Float64  # CUBIC: start of the current growth
+    rise_s: Float64  # CUBIC: time until the window reaches `most` again
+    # State of HyStart: a round lasts until all segments sent before it have arrived.
+    round_end: Int32
+    round_s: Float64
+    train_s: Float64  # HyStart: time of the last ACK of the current ACK train
+    samples: Int32  # HyStart: number of round trips measured in this round
+    least_s: Float64  # HyStart: shortest round trip of this round
+    ever_s: Float64  # shortest round trip of the flow
+    # State of the TCP receiver.
+    expected: Int32  # first segment that is missing
+    highest: Int32  # number of the highest segment that has arrived, plus one
+    arrived: Int32  # highest transmission number that has arrived
+    segments_in: Int32  # number of segments that have arrived, duplicates included
+    unacked: Int32  # number of segments that have arrived since the last ACK
+    echo_s: Float64  # timestamp of the first segment since the last ACK
+    # Results of the TCP flow.
+    end_s: Float64
+    drops: Int32  # number of the flow's dropped data packets and ACKs
+    repeats: Int32
+    timeouts: Int32

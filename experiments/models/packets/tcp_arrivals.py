@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy
 
+from experiments.models.arrays import Floats
 from experiments.models.arrivals.fluid_events import FluidSimulationResults
 from experiments.models.arrivals.simulated_arrivals import (
     ArrivalSimulation,
@@ -19,9 +20,7 @@ from experiments.models.simulator.paths import routes
 from topos.base.topology import Topology
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[numpy.float64]
+    pass
 
 
 def simulate_by_tcp(

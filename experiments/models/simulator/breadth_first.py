@@ -9,14 +9,14 @@ stored during the search.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numba
 import numpy
 from numpy.typing import NDArray
 
+from experiments.models.arrays import Bools, Ints
 from experiments.models.fluid.directed_links import link_at
-from experiments.models.simulator.hops import Ints
 from topos.base.polymorphic import NOTHING
 from topos.base.topology import Topology
 
@@ -24,12 +24,9 @@ SOURCES = 64  # number of source servers per search: one per bit of a 64-bit wor
 # largest count in a byte lane of a 64-bit word; mask of each byte's lowest bit
 MOST_HELD, LOWEST = 255, numpy.uint64(0x0101010101010101)
 Words: TypeAlias = "NDArray[numpy.uint64]"
-Works: TypeAlias = "NDArray[numpy.bool_]"
 
 
-def distances(
-    topology: Topology, sources: Ints, works: Works | None = None
-) -> NDArray[numpy.int64]:
+def distances(topology: Topology, sources: Ints, works: Bools | None = None) -> Ints:
     """Return the number of servers by distance: ``[i, h]`` servers are h hops away from source i.
 
     Parameters
@@ -39,7 +36,7 @@ def distances(
     sources : array
         The servers to search from.
     works : array, optional
-        Whether each link works, by link number (see `analysis.simulator.failures`).
+        Whether each link works, by link number (see `FailedNodes.works`).
 
     Examples
     --------
@@ -47,7 +44,7 @@ def distances(
     >>> distances(topos.parse("bcube,4,1"), numpy.array([0, 5])).tolist()
     [[1, 6, 9], [1, 6, 9]]
     """
-    found: list[NDArray[numpy.int64]] = []
+    found: list[Ints] = []
     far = [_far_ends(topology, port, works) for port in range(topology.ports)]
     for first in range(0, len(sources), SOURCES):
         found += list(
@@ -61,7 +58,7 @@ def distances(
     return table
 
 
-def mean_and_deviation(counts: NDArray[numpy.int64]) -> tuple[float, float]:
+def mean_and_deviation(counts: Ints) -> tuple[float, float]:
     """Return the mean path length and its standard deviation, over pairs of different servers.
 
     >>> mean_and_deviation(numpy.array([[1, 6, 9]]))[0]
@@ -74,8 +71,8 @@ def mean_and_deviation(counts: NDArray[numpy.int64]) -> tuple[float, float]:
 
 
 def _breadth_first_counts(
-    topology: Topology, sources: Ints, far: list[Ints], works: Works | None
-) -> NDArray[numpy.int64]:
+    topology: Topology, sources: Ints, far: list[Ints], works: Bools | None
+) -> Ints:
     words = numpy.zeros(topology.servers, numpy.uint64)
     for bit, server in enumerate(sources.tolist()):
         words[server] |= numpy.uint64(1 << bit)
@@ -96,7 +93,7 @@ def _breadth_first_counts(
     return numpy.array(counts)[:-1, : len(sources)].T
 
 
-def _far_ends(topology: Topology, port: int, works: Works | None) -> Ints:
+def _far_ends(topology: Topology, port: int, works: Bools | None) -> Ints:
     """Return the node at the far end of each server's port, NOTHING if no cable works there."""
     far = _cabled_ends(topology, port)
     if works is None:
@@ -112,7 +109,7 @@ def _cabled_ends(topology: Topology, port: int) -> Ints:
     return far.astype(numpy.int32 if topology.nodes < 2**31 else numpy.int64)
 
 
-def _through_fabric(topology: Topology, words: Words, works: Works | None) -> Words:
+def _through_fabric(topology: Topology, words: Words, works: Bools | None) -> Words:
     """Return the word of each switch after words have spread over the cables between switches."""
     switches = numpy.arange(topology.switches)
     while True:
@@ -129,7 +126,7 @@ def _through_fabric(topology: Topology, words: Words, works: Works | None) -> Wo
 
 
 @numba.njit(cache=True)
-def _spread_from_servers(far: Any, words: Any, onward: Any, switches: Any) -> None:
+def _spread_from_servers(far: Ints, words: Words, onward: Words, switches: Words) -> None:
     """Spread each server's word of reached sources to the server or switch at its far end."""
     servers = len(words)
     for server in range(servers):
@@ -144,7 +141,7 @@ def _spread_from_servers(far: Any, words: Any, onward: Any, switches: Any) -> No
 
 
 @numba.njit(cache=True)
-def _spread_from_switches(far: Any, switches: Any, onward: Any) -> None:
+def _spread_from_switches(far: Ints, switches: Words, onward: Words) -> None:
     """Spread each switch's word of reached sources to its servers."""
     servers = len(onward)
     for server in range(servers):
@@ -153,7 +150,7 @@ def _spread_from_switches(far: Any, switches: Any, onward: Any) -> None:
 
 
 @numba.njit(cache=True)
-def _flush_lanes_to_totals(lanes: Any, counts: Any) -> None:
+def _flush_lanes_to_totals(lanes: Words, counts: Ints) -> None:
     """Add the bit lanes' partial counts to the totals and clear the lanes."""
     for bit in range(64):
         counts[bit] += (lanes[bit % 8] >> numpy.uint64(bit // 8 * 8)) & numpy.uint64(MOST_HELD)
@@ -161,7 +158,7 @@ def _flush_lanes_to_totals(lanes: Any, counts: Any) -> None:
 
 
 @numba.njit(cache=True)
-def _bit_counts(words: Any) -> Any:
+def _bit_counts(words: Words) -> Ints:
     """Return for each source's bit the number of servers' words that have it set.
 
     Eight bits are counted in parallel: byte b of lane i counts bit 8 b + i, for up to 255 words.

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy
 
+from experiments.models.arrays import Bools, Ints
 from experiments.models.simulator.compiled import native_in_place
 from experiments.models.simulator.compiled_recursive import nested_as_arrays
-from experiments.models.simulator.failure_sets import Bools
-from experiments.models.simulator.hops import Fill, Hops, Ints
+from experiments.models.simulator.hops import Fill, Hops
 from hosts.base.recursive import Nested, far_end
 from hosts.dcell.dfr import LEVEL_B, RETRY, TTL
 from hosts.dcell.rules import NONE, InnerRoutes, choose, nested, next_link, own_link
@@ -28,12 +28,12 @@ from topos.dcell import DCell
 class SearchResults(NamedTuple):
     """Next hops of each server within its DCell_b, after its search: one row per server."""
 
-    reached: Any  # number of servers that the server reaches, itself included; 0 before the search
-    queue: Any  # positions in the DCell_b of the reached servers, the nearest first
-    peers: Any  # columns of `hosts.dcell.rules.Inside`
-    ports: Any
+    reached: Ints  # number of servers that the server reaches, itself included; 0 before the search
+    queue: Ints  # positions in the DCell_b of the reached servers, the nearest first
+    peers: Ints  # columns of `hosts.dcell.rules.Inside`
+    ports: Ints
     # For each position and port in a DCell_b: the first position to which the port leads.
-    first: Any
+    first: Ints
 
 
 def fill(
@@ -51,7 +51,7 @@ def fill(
     dcell : DCell
         Full or partial DCell.
     works : array
-        Whether each link works, by link number (see `analysis.simulator.failures`).
+        Whether each link works, by link number (see `FailedNodes.works`).
     b : int
         Level within which servers know all links; values above k count as k.
     retry : int
@@ -103,42 +103,38 @@ def _fill_with_server_numbers(
     rerouted: list[Ints] | None,
     sources: Ints,
     destinations: Ints,
-    ports: Any,
-    peers: Any,
-    counts: Any,
+    hops: Hops,
 ) -> None:
     often = numpy.empty(len(sources), numpy.int64)
-    by_uid(dcell.uid(sources), dcell.uid(destinations), ports, peers, counts, often)
+    by_uid(dcell.uid(sources), dcell.uid(destinations), hops, often)
     if rerouted is not None:
         rerouted.append(often)
     if dcell.servers < dcell.sizes[-1]:
-        written = Hops(counts, ports, peers).written()
-        peers[written] = dcell.server_of_uid(peers[written])
+        written = hops.written()
+        hops.peers[written] = dcell.server_of_uid(hops.peers[written])
 
 
 @lru_cache(maxsize=1)
-def _uids_or_server_numbers(dcell: DCell) -> Any:
+def _uids_or_server_numbers(dcell: DCell) -> Ints:
     return dcell.uid(numpy.arange(dcell.servers))
 
 
 @native_in_place
 def _walk_packets(
     net: Nested,
-    works: Any,
+    works: Bools,
     b: int,
-    searches: Any,
+    searches: SearchResults,
     retry: int,
-    sources: Any,
-    destinations: Any,
-    ports: Any,
-    peers: Any,
-    counts: Any,
-    rerouted: Any,
+    sources: Ints,
+    destinations: Ints,
+    hops: Hops,
+    rerouted: Ints,
 ) -> None:
     """Forward each simulated DFR packet to its destination, or until it is dropped."""
     for flow in range(len(sources)):
         here, destination = sources[flow], destinations[flow]
-        proxy, came_by, left, hops = NONE, NONE, retry, 0
+        proxy, came_by, left, count = NONE, NONE, retry, 0
         link = next_link(net, b, here, destination, proxy)
         while here != destination:
             hop = own_link(works, here, proxy, came_by, link)
@@ -146,21 +142,23 @@ def _walk_packets(
                 inside = _next_hops_inside(net, works, b, searches, here)
                 hop = choose(net, b, works, inside, here, destination, proxy, came_by, link)
             left -= hop.rerouted
-            if hop.port == NONE or left < 1 or hops == TTL:
-                hops = 0
+            if hop.port == NONE or left < 1 or count == TTL:
+                count = 0
                 break
-            ports[flow, hops], peers[flow, hops] = hop.port, hop.peer
-            hops += 1
+            hops.ports[flow, count], hops.peers[flow, count] = hop.port, hop.peer
+            count += 1
             # All servers of a DCell_b agree on the next link to the same server.
             agreed = hop.port <= b and hop.proxy == proxy and hop.proxy != hop.peer
             here, came_by, proxy = hop.peer, hop.port, hop.proxy
             if not agreed:
                 link = next_link(net, b, here, destination, proxy)
-        counts[flow] = hops
+        hops.counts[flow] = count
         rerouted[flow] = retry - left
 
 
-def _next_hops_inside(net: Nested, works: Any, b: int, searches: Any, here: int) -> InnerRoutes:
+def _next_hops_inside(
+    net: Nested, works: Bools, b: int, searches: SearchResults, here: int
+) -> InnerRoutes:
     """Return a DCell server's next hops in its DCell_b, searched at the first call."""
     queue, peers, ports = searches.queue[here], searches.peers[here], searches.ports[here]
     if not searches.reached[here]:
@@ -173,7 +171,7 @@ def _next_hops_inside(net: Nested, works: Any, b: int, searches: Any, here: int)
 
 
 def _search_next_hops(
-    works: Any, first: Any, n: int, here: int, queue: Any, peers: Any, ports: Any
+    works: Bools, first: Ints, n: int, here: int, queue: Ints, peers: Ints, ports: Ints
 ) -> int:
     """Find the next hops inside the own DCell_b, nearest positions first; return the number
     reached.
@@ -204,7 +202,7 @@ def _search_next_hops(
     return reached
 
 
-def _sort_slice(places: Any, begin: int, end: int) -> None:
+def _sort_slice(places: Ints, begin: int, end: int) -> None:
     """Sort a short slice in place; numba's own sort would allocate memory."""
     for place in range(begin + 1, end):
         value, at = places[place], place

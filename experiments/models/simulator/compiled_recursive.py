@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy
 
+from experiments.models.arrays import Ints
 from experiments.models.simulator.compiled import native_in_place
-from experiments.models.simulator.hops import Fill, Ints
+from experiments.models.simulator.hops import Fill, Hops
 from hosts.base.recursive import Nested, write_hops
 
 
@@ -21,25 +20,20 @@ def fill_of(net: Nested) -> Fill:
     # Networks' numbers as tuples require compiling for each k, but are twice as fast as arrays.
     numbers = Nested(*map(tuple, net))
 
-    def fill(sources: Ints, destinations: Ints, ports: Ints, peers: Ints, counts: Ints) -> None:
+    def fill(sources: Ints, destinations: Ints, hops: Hops) -> None:
         # a stack for each call, since threads run calls in parallel
-        stack = tuple(numpy.empty((3, len(net.sizes)), numpy.int64))
-        _fill_flows(numbers, stack, sources, destinations, ports, peers, counts)
+        near, far, levels = numpy.empty((3, len(net.sizes)), numpy.int64)
+        _fill_flows(numbers, (near, far, levels), sources, destinations, hops)
 
     return fill
 
 
 @native_in_place
 def _fill_flows(
-    net: Nested,
-    stack: Any,
-    sources: Any,
-    destinations: Any,
-    ports: Any,
-    peers: Any,
-    counts: Any,
+    net: Nested, stack: tuple[Ints, Ints, Ints], sources: Ints, destinations: Ints, hops: Hops
 ) -> None:
     """Write the hops of each flow by the recursive routing rule of a DCell or FiConn."""
     for flow in range(len(sources)):
         source, destination = sources[flow], destinations[flow]
-        counts[flow] = write_hops(net, source, destination, stack, ports[flow], peers[flow])
+        rows = hops.ports[flow], hops.peers[flow]
+        hops.counts[flow] = write_hops(net, source, destination, stack, *rows)

@@ -15,17 +15,19 @@ it has one.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy
 from numba.core.types import NumPyRandomGeneratorType
 from numba.extending import overload_method
+from numpy.random import Generator
 
+from experiments.models.arrays import Bools, Flag, Int32, Ints, Records, zero_records
 from experiments.models.fluid.directed_links import Routes, link_at, link_count
 from experiments.models.simulator.compiled import native_in_place
 from experiments.models.simulator.compiled_recursive import nested_as_arrays
-from experiments.models.simulator.failure_sets import Bools
-from experiments.models.simulator.hops import Hops, Ints, in_blocks, routes_of_hops
+from experiments.models.simulator.hops import Hops, in_blocks, routes_of_hops
 from experiments.models.simulator.paths import concatenated_routes
 from hosts.base.recursive import Nested
 from hosts.ficonn.rules import (
@@ -35,6 +37,7 @@ from hosts.ficonn.rules import (
     STUCK,
     ProbeEntry,
     ProbePlace,
+    Random,
     Server,
     decide,
     most_members,
@@ -45,40 +48,42 @@ from hosts.ficonn.tar import MOST_HOPS, PROBE_TRIES, VIRTUAL_FLOWS, VirtualFlows
 from topos.base.errors import require
 from topos.ficonn import BACKUP, SWITCH, FiConn
 
-# Record of a server: its backup link and whether it works, whether the level-0 link leads to
-# another server, and the number of flows that leave by each of the two.
-SERVER = numpy.dtype(
-    [
-        ("level", numpy.int32),
-        ("far", numpy.int32),
-        ("by_backup", numpy.bool_),
-        ("switch_works", numpy.bool_),
-        ("switch_flows", numpy.int32),
-        ("backup_flows", numpy.int32),
-        # Its virtual flows are a queue: the numbers of flows that have joined and left so far. A
-        # flow stores its position, the number that joined before it. Flows are probed in turns, so
-        # a flow of the previous round is the first in the queue, and a flow of this probe the last.
-        ("joined", numpy.int32),
-        ("left", numpy.int32),
-        # The path that the current probe sets up: hops back and onward, valid if `probe` is its
-        # number.
-        ("probe", numpy.int32),
-        ("back_by", numpy.int32),
-        ("back", numpy.int32),
-        ("on_by", numpy.int32),
-        ("on", numpy.int32),
-    ]
-)
+if TYPE_CHECKING:
+    from experiments.models.simulator.adapting import ProbeTimes
+
+
+class TarServer:
+    """Record of a FiConn server: its links, virtual flows, and the path that a probe sets up."""
+
+    # Level, far end and state of the backup link; whether any link over the switch works.
+    level: Int32
+    far: Int32
+    by_backup: Flag
+    switch_works: Flag
+    # Numbers of flows that leave by the level-0 link and by the backup link.
+    switch_flows: Int32
+    backup_flows: Int32
+    # Its virtual flows are a queue: the numbers of flows that have joined and left so far. A flow
+    # stores its position, the number that joined before it. Flows are probed in turns, so a flow of
+    # the previous round is the first in the queue, and a flow of this probe the last.
+    joined: Int32
+    left: Int32
+    # The path that the current probe sets up: hops back and onward, valid if `probe` is its number.
+    probe: Int32
+    back_by: Int32
+    back: Int32
+    on_by: Int32
+    on: Int32
 
 
 class TarState(NamedTuple):
     """State of TAR's simulation: the network's numbers, servers, and work arrays."""
 
     net: Nested
-    servers: Any  # state of each server: records of type SERVER
-    mates: Any  # for each server: whether its cable to its switch works
-    progress: Any  # work array for the entries of a probe
-    order: Any  # work array for the members of a FiConn
+    servers: Records[TarServer]
+    mates: Bools  # for each server: whether its cable to its switch works
+    progress: Ints  # work array for the entries of a probe
+    order: Ints  # work array for the members of a FiConn
 
 
 class TarFlows:
@@ -93,7 +98,7 @@ class TarFlows:
     random : Generator
         Random source that selects the third FiConns of bypasses.
     works : array, optional
-        Whether each link works, by link number (see `analysis.simulator.failures`).
+        Whether each link works, by link number (see `FailedNodes.works`).
     virtual : VirtualFlows
         Events that end a virtual flow.
     far_side : bool
@@ -117,15 +122,16 @@ class TarFlows:
         ficonn: FiConn,
         sources: Ints,
         destinations: Ints,
-        random: numpy.random.Generator,
+        random: Generator,
         works: Bools | None = None,
+        _times: ProbeTimes | None = None,
         *,
         virtual: VirtualFlows = VIRTUAL_FLOWS,
         far_side: bool = False,
     ) -> None:
         require(ficonn.k > 0, f"{ficonn.spec} has no backup links to choose: take level 1 or more")
         self.ficonn, self.sources, self.destinations = ficonn, sources, destinations
-        self.random = random
+        self.random: Any = random  # has `randrange` in compiled code
         # Theorem 6; around failures a path may be longer (hosts/ficonn/tar.py).
         most = (2 * 3**ficonn.k - 1) * (1 if works is None else 2)
         flows = len(sources)
@@ -141,7 +147,7 @@ class TarFlows:
         self._level_0, self._far_side = virtual.level_0, far_side
         if works is None:
             works = numpy.ones(link_count(ficonn), bool)
-        self._servers = servers = numpy.zeros(ficonn.servers, SERVER)
+        self._servers = servers = zero_records(TarServer, ficonn.servers)
         every = numpy.arange(ficonn.servers)
         servers["level"] = ficonn.level(every)
         servers["far"] = ficonn.server_plug(every, BACKUP).node
@@ -172,9 +178,7 @@ class TarFlows:
             self.random,
             self.sources[part],
             self.destinations[part],
-            self._ports[part],
-            self._peers[part],
-            self.counts[part],
+            self.hops(first, last),
             self._virtual[part],
         )
 
@@ -216,19 +220,17 @@ def probe_all(
     number: int,
     level_0: bool,
     far_side: bool,
-    random: Any,
-    sources: Any,
-    destinations: Any,
-    ports: Any,
-    peers: Any,
-    counts: Any,
-    virtual: Any,
+    random: Random,
+    sources: Ints,
+    destinations: Ints,
+    hops: Hops,
+    virtual: Ints,
 ) -> int:
     """Send TAR's probes of flows; return the last probe's number; the first is `number` + 1."""
     servers = state.servers
     for flow in range(len(sources)):
         source, destination = sources[flow], destinations[flow]
-        _count_flow(servers, source, ports[flow], peers[flow], counts[flow], -1)
+        _count_flow(servers, source, hops, flow, -1)
         for server, place in virtual[flow]:
             if server != NOWHERE and place >= servers[server].left:
                 servers[server].left += 1
@@ -241,23 +243,25 @@ def probe_all(
             by_far_side = far_side and tries % 2 == 1
             ends = source, destination
             if _probe_path(state, number, level_0, by_far_side, random, *ends, virtual[flow]):
-                hops = _write_path(servers, source, destination, ports[flow], peers[flow])
-                if hops:
-                    counts[flow] = hops
+                count = _write_path(servers, source, destination, hops, flow)
+                if count:
+                    hops.counts[flow] = count
                     break
-        _count_flow(servers, source, ports[flow], peers[flow], counts[flow], 1)
+        _count_flow(servers, source, hops, flow, 1)
     return number
 
 
-def _count_flow(servers: Any, source: int, ports: Any, peers: Any, count: int, flows: int) -> None:
-    """Add `flows` to the flow counter of every port on the path."""
+def _count_flow(
+    servers: Records[TarServer], source: int, hops: Hops, flow: int, flows: int
+) -> None:
+    """Add `flows` to the flow counter of every port on the flow's path."""
     here = source
-    for hop in range(count):
-        if ports[hop] == SWITCH:
+    for hop in range(hops.counts[flow]):
+        if hops.ports[flow, hop] == SWITCH:
             servers[here].switch_flows += flows
         else:
             servers[here].backup_flows += flows
-        here = peers[hop]
+        here = hops.peers[flow, hop]
 
 
 def _probe_path(
@@ -265,10 +269,10 @@ def _probe_path(
     number: int,
     level_0: bool,
     far_side: bool,
-    random: Any,
+    random: Random,
     source: int,
     destination: int,
-    virtual: Any,
+    virtual: Ints,
 ) -> bool:
     """Simulate a probe that sets up a path; return whether it reached its destination."""
     net, servers = state.net, state.servers
@@ -292,7 +296,7 @@ def _probe_path(
         )
         found = decide(place, entry, progress)
         if found.kind == ARRIVED or found.kind == STUCK:
-            return bool(found.kind == ARRIVED)
+            return found.kind == ARRIVED
         own.probe = 0
         if found.kind == ONWARD:
             own.probe, own.back_by, own.back = number, found.back_by, found.back
@@ -306,28 +310,30 @@ def _probe_path(
     return False
 
 
-def _server_view(own: Any, here: int) -> Server:
+def _server_view(own: TarServer, here: int) -> Server:
     """Return the part of a server's state that its decisions use."""
     more = own.switch_flows + own.joined - own.left - own.backup_flows
     better = int(more > 0) - int(more < 0)
     return Server(here, 0 + own.level, 0 + own.far, own.by_backup, own.switch_works, better)
 
 
-def _write_path(servers: Any, source: int, destination: int, ports: Any, peers: Any) -> int:
+def _write_path(
+    servers: Records[TarServer], source: int, destination: int, hops: Hops, flow: int
+) -> int:
     """Write the path that was set up, if it fits; return its number of hops, else 0."""
-    hops, here = 0, source
+    count, here = 0, source
     while here != destination:
-        hops, here = hops + 1, servers[here].on
-        if hops > len(ports):
+        count, here = count + 1, servers[here].on
+        if count > hops.ports.shape[1]:
             return 0
     here = source
-    for hop in range(hops):
-        ports[hop], peers[hop] = servers[here].on_by, servers[here].on
+    for hop in range(count):
+        hops.ports[flow, hop], hops.peers[flow, hop] = servers[here].on_by, servers[here].on
         here = servers[here].on
-    return hops
+    return count
 
 
-def _remove_virtual_flow(servers: Any, server: int, virtual: Any) -> None:
+def _remove_virtual_flow(servers: Records[TarServer], server: int, virtual: Ints) -> None:
     """Remove the virtual flow that this flow started at the server in this round: the last one."""
     for slot in range(len(virtual)):
         if virtual[slot, 0] == server:
@@ -336,7 +342,7 @@ def _remove_virtual_flow(servers: Any, server: int, virtual: Any) -> None:
             virtual[slot] = NOWHERE
 
 
-def _add_virtual_flow(servers: Any, server: int, virtual: Any) -> None:
+def _add_virtual_flow(servers: Records[TarServer], server: int, virtual: Ints) -> None:
     """Make this flow a virtual flow of the FiConn server."""
     for slot in range(len(virtual)):
         if virtual[slot, 0] == NOWHERE:
@@ -346,12 +352,11 @@ def _add_virtual_flow(servers: Any, server: int, virtual: Any) -> None:
 
 
 @overload_method(NumPyRandomGeneratorType, "randrange")
-def _randrange(random: Any, stop: Any) -> Any:  # noqa: ARG001
+def _randrange(random: Generator, stop: int) -> Callable[[Generator, int], int]:  # noqa: ARG001
     """Provide `randrange`, which the rules call, for numpy's generators."""
 
-    def draw(
-        random: Any, stop: Any
-    ) -> Any:  # unused parameters are needed, as numba requires the same signature
+    # numba requires the same parameters of both functions
+    def draw(random: Generator, stop: int) -> int:
         return int(random.random() * stop)
 
     return draw

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy
-from numpy.typing import NDArray
 
+from experiments.models.arrays import Bools, Ints
 from experiments.models.fluid.directed_links import Routes, link_at, link_count
 from experiments.models.simulator.compiled import native
 from topos.base.errors import require
 from topos.base.topology import Topology
-
-Bools: TypeAlias = "NDArray[numpy.bool_]"
-Ints: TypeAlias = "NDArray[numpy.integer[Any]]"
 
 
 @dataclass(frozen=True)
@@ -96,17 +93,18 @@ def draw(
 
 def surviving_routes(routes: Routes, works: Bools) -> Routes:
     """Return the flows' links, empty for flows whose path has failed."""
-    return links_of_selected_flows(routes, _intact_flows(works, *routes))
+    return links_of_selected_flows(routes, intact_flows(works, routes))
 
 
 def links_of_selected_flows(routes: Routes, kept: Bools) -> Routes:
     """Return the flows' links, empty for flows that are not in the mask `kept`."""
-    return Routes(*_links_of_kept_flows(kept, *routes))
+    return Routes(*_links_of_kept_flows(kept, routes))
 
 
 @native
-def _intact_flows(works: Any, starts: Any, links: Any) -> Any:
+def intact_flows(works: Bools, routes: Routes) -> Bools:
     """Return for each flow whether all of its links work."""
+    starts, links = routes
     alive = numpy.ones(len(starts) - 1, numpy.bool_)
     for flow in range(len(alive)):
         for place in range(starts[flow], starts[flow + 1]):
@@ -117,7 +115,8 @@ def _intact_flows(works: Any, starts: Any, links: Any) -> Any:
 
 
 @native
-def _links_of_kept_flows(kept: Any, starts: Any, links: Any) -> Any:
+def _links_of_kept_flows(kept: Bools, routes: Routes) -> tuple[Ints, Ints]:
+    starts, links = routes
     begins = numpy.zeros(len(starts), numpy.int64)
     for flow in range(len(kept)):
         count = starts[flow + 1] - starts[flow] if kept[flow] else 0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy
 
+from experiments.models.arrays import Bools, Ints
 from experiments.models.fluid.directed_links import Routes
-from experiments.models.simulator.failure_sets import Bools, surviving_routes
-from experiments.models.simulator.hops import Ints
+from experiments.models.simulator.failure_sets import surviving_routes
 from experiments.models.simulator.paths import routes, routing_by_name
 from topos.base.errors import require
 from topos.base.topology import Topology

@@ -9,24 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy
-from numpy.typing import NDArray
 
 from experiments.base.processes import processors
+from experiments.models.arrays import Bools, Ints
 from experiments.models.fluid.directed_links import Routes, link_at, link_count
 from experiments.models.simulator.compiled import native_in_place
-from experiments.models.simulator.failure_sets import Bools
 from hosts.base.rules import NONE
 from topos.base.topology import Topology
 
 Found = TypeVar("Found")
-Ints: TypeAlias = "NDArray[numpy.signedinteger[Any]]"
-# Function that writes the hops of flow i to row i of ports and peers, and their number to
-# counts[i]: fill(sources, destinations, ports, peers, counts). It must keep no state between calls:
-# several threads call it for different blocks of flows.
-Fill: TypeAlias = Callable[[Ints, Ints, Ints, Ints, Ints], object]
 
 # Number of flows per block: their data fits into the processor's cache.
 BLOCK = 1 << 14
@@ -43,6 +37,11 @@ class Hops(NamedTuple):
         """Return a mask of the array entries that hold hops (others are padding)."""
         found: Bools = numpy.arange(self.ports.shape[1]) < self.counts[:, None]
         return found
+
+
+# Function that writes the hops of flows: fill(sources, destinations, hops). It must keep no state
+# between calls: several threads call it for different blocks of flows.
+Fill: TypeAlias = Callable[[Ints, Ints, Hops], object]
 
 
 def in_blocks(count: int, most: int | None = None) -> Iterator[slice]:
@@ -74,7 +73,7 @@ def hops_of_flows(fill: Fill, most: int, sources: Ints, destinations: Ints) -> H
         numpy.empty((len(sources), most), numpy.int8),
         numpy.empty((len(sources), most), numpy.int64),
     )
-    fill(sources, destinations, hops.ports, hops.peers, hops.counts)
+    fill(sources, destinations, hops)
     return hops
 
 
@@ -113,7 +112,7 @@ def routes_of_hops(
     starts = numpy.zeros(len(sources) + 1, numpy.int64)
     links: Ints = numpy.empty(2 * int(hops.counts.sum()), link_type(topology))
     net = topology.servers, topology.ports, links_onto(topology, arrivals)
-    _write_links(*net, as_int64_array(sources), *hops, starts, links)
+    _write_links(*net, as_int64_array(sources), hops, starts, links)
     return Routes(starts, links[: starts[-1]])
 
 
@@ -168,19 +167,17 @@ def _write_links(
     servers: int,
     ports: int,
     onto: LinksToServers,
-    sources: Any,
-    counts: Any,
-    by: Any,
-    peers: Any,
-    starts: Any,
-    links: Any,
+    sources: Ints,
+    hops: Hops,
+    starts: Ints,
+    links: Ints,
 ) -> None:
     """Write the start of each flow's links, and the links (see `routes_of_hops`)."""
     end = 0
     for flow in range(len(sources)):
         here = sources[flow]
-        for hop in range(counts[flow]):
-            port, peer = by[flow, hop], peers[flow, hop]
+        for hop in range(hops.counts[flow]):
+            port, peer = hops.ports[flow, hop], hops.peers[flow, hop]
             if peer >= servers:
                 end = starts[flow]
                 break

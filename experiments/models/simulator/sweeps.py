@@ -27,19 +27,25 @@ from contextlib import suppress
 from functools import cache
 from multiprocessing import forkserver
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from experiments.base.files import give_to_user, output_folder, write_atomically
 from experiments.base.interpreter import outside_current_directory
 from experiments.base.processes import peak_mib, processors
 from topos.base.errors import PillarboxError, require
 
+if TYPE_CHECKING:
+    import distributed
+
 Measure = Callable[[Any], Any]
 
 # Packages on which a sweep's result depends, in addition to the module of its measure.
 CODE = (
     *("topos", "hosts"),
-    *(f"experiments.models.{part}" for part in ("arrivals", "fluid", "packets", "simulator")),
+    *(
+        f"experiments.models.{part}"
+        for part in ("arrays", "arrivals", "fluid", "packets", "port_bursts", "simulator")
+    ),
 )
 LIVE = ("hosts.linux", "hosts.live")  # packages of CODE on which no simulation result depends
 CONNECT_S = 10.0  # timeout for connecting to Dask's scheduler, in seconds
@@ -62,7 +68,7 @@ class TaskResult(NamedTuple):
 
 def sweep(
     measure: Measure,
-    tasks: Sequence[Any],
+    tasks: Sequence[object],
     folder: Path,
     *,
     workers: int = 0,
@@ -123,7 +129,7 @@ def sweep(
     return [done[i].found for i in range(len(tasks))]
 
 
-def run_task(measure: Measure, task: Any) -> TaskResult:
+def run_task(measure: Measure, task: object) -> TaskResult:
     """Run one task of a simulation sweep in this process: called by workers."""
     _reset_peak_memory()
     # Processor time: other load on the machine, or a pause, does not lengthen a task.
@@ -133,7 +139,7 @@ def run_task(measure: Measure, task: Any) -> TaskResult:
     return TaskResult(found, round(time.process_time() - began, 3), round(peak_mib(), 1))
 
 
-def run_task_with_same_code(measure: Measure, task: Any, code: str) -> TaskResult:
+def run_task_with_same_code(measure: Measure, task: object, code: str) -> TaskResult:
     """Run a task in this process if the code is the same: called by workers on other machines."""
     require(
         result_code_hash(measure.__module__) == code,
@@ -171,7 +177,7 @@ def _module_file(module: str) -> Path:
 
 # -- execution of tasks --------------------------------------------------------------------------
 
-Numbered = list[tuple[int, Any]]
+Numbered = list[tuple[int, object]]
 
 
 def _on_processes(
@@ -250,7 +256,9 @@ def dask_tls_settings(address: str) -> Any:
     return found
 
 
-def _cancel_without_workers(client: Any, futures: list[Any], ended: threading.Event) -> None:
+def _cancel_without_workers(
+    client: distributed.Client, futures: list[distributed.Future[Any]], ended: threading.Event
+) -> None:
     """Cancel all tasks when Dask has had no worker for ALONE_S seconds."""
     seen_s = time.monotonic()
     while not ended.wait(LOOK_S):
@@ -292,17 +300,17 @@ def _exit_with_parent() -> None:
 # -- stored results ------------------------------------------------------------------------------
 
 
-def _task_key(measure: Measure, task: Any, code: str) -> str:
+def _task_key(measure: Measure, task: object, code: str) -> str:
     name = f"{measure.__module__}.{measure.__qualname__}"
     return hashlib.sha256(_json_text([name, task, code]).encode()).hexdigest()[:32]
 
 
-def _json_text(value: Any) -> str:
+def _json_text(value: object) -> str:
     """Return JSON text in which numpy's numbers and arrays are plain ones."""
     return json.dumps(value, default=lambda other: other.tolist())
 
 
-def _store(file: Path, task: Any, done: TaskResult) -> None:
+def _store(file: Path, task: object, done: TaskResult) -> None:
     write_atomically(file, _json_text({"task": task, **done._asdict()}).encode() + b"\n")
     give_to_user(file)
 
@@ -316,7 +324,7 @@ def _stored_result(file: Path) -> TaskResult | None:
         return None
 
 
-def _task_text(task: Any) -> str:
+def _task_text(task: object) -> str:
     return " ".join(map(str, task)) if isinstance(task, tuple | list) else str(task)
 
 

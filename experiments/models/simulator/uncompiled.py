@@ -12,9 +12,9 @@ from functools import cache
 
 import numpy
 
+from experiments.models.arrays import Bools, Ints
 from experiments.models.fluid.directed_links import Routes, link_at, link_count, routes_of
-from experiments.models.simulator.failure_sets import Bools
-from experiments.models.simulator.hops import Fill, Ints
+from experiments.models.simulator.hops import Fill, Hops
 from hosts.base.algorithms import SHORTEST, Routed, algorithms, route
 from hosts.base.failures import NONE, Failures
 from hosts.base.path import Path
@@ -55,13 +55,13 @@ def routes_by(topology: Topology, find: Find, sources: Ints, destinations: Ints)
 def fill_by(find: Find) -> Fill:
     """Return a function that writes flows' hops on the paths that `find` returns."""
 
-    def fill(sources: Ints, destinations: Ints, ports: Ints, peers: Ints, counts: Ints) -> None:
+    def fill(sources: Ints, destinations: Ints, hops: Hops) -> None:
         for flow, pair in enumerate(zip(sources.tolist(), destinations.tolist(), strict=True)):
             path = find(*pair)
             steps = path.steps if path else ()
-            counts[flow] = len(steps)
-            ports[flow, : len(steps)] = [step.port for step in steps]
-            peers[flow, : len(steps)] = [step.peer for step in steps]
+            hops.counts[flow] = len(steps)
+            hops.ports[flow, : len(steps)] = [step.port for step in steps]
+            hops.peers[flow, : len(steps)] = [step.peer for step in steps]
 
     return fill
 

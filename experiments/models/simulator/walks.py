@@ -1,20 +1,21 @@
-"""Properties of the paths of many flows: failures, relayed flows, and disconnected pairs.
-
-Only servers and switches on the flows' paths are computed. So the cost depends on the number of
-flows, not on the size of the network.
-"""
+"""Properties of the paths of many flows: failures, relayed flows, and disconnected pairs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy
 
-from experiments.models.simulator.failure_sets import Bools, FailedNodes
-from experiments.models.simulator.hops import Hops, Ints, hops_of_flows, in_blocks
-from experiments.models.simulator.paths import routing_by_name
-from topos.base.errors import require
+from experiments.models.arrays import Bools, Ints
+from experiments.models.fluid.directed_links import Routes, hop_counts, leave_relays
+from experiments.models.simulator.failure_sets import (
+    FailedNodes,
+    intact_flows,
+    links_of_selected_flows,
+)
+from experiments.models.simulator.hops import BLOCK, in_blocks
+from experiments.models.simulator.paths import routes, routing_by_name
+from hosts.base.rules import NONE
 from topos.base.topology import Topology
 
 
@@ -25,19 +26,22 @@ class PathSets(NamedTuple):
     works: Bools  # whether the path exists and has no failure
 
 
-def hops_in_blocks(
-    topology: Topology, name: str, sources: Ints, destinations: Ints, choice: Ints
-) -> Iterator[tuple[slice, Hops]]:
-    """Yield the hops of flows on a routing's paths, block by block."""
-    walker = routing_by_name(topology, name).walk
-    require(
-        walker is not None,
-        f"routing {name!r} of {topology.spec} passes switches only, no servers",
-    )
-    assert walker
-    fill, most, _ = walker(topology)
-    for part in in_blocks(len(sources)):
-        yield part, hops_of_flows(fill(choice[part]), most, sources[part], destinations[part])
+def different_paths(topology: Topology, name: str, sources: Ints, destinations: Ints) -> Routes:
+    """Return the links of all paths of each flow's set, one set after the other.
+
+    A path without links does not exist, or equals an earlier one of its set. The routing's paths
+    must be disjoint, so that paths with the same first hop are the same.
+    """
+    count = routing_by_name(topology, name).choices(topology)
+    ends = numpy.repeat(sources, count), numpy.repeat(destinations, count)
+    found = routes(topology, name, *ends, numpy.tile(numpy.arange(count), len(sources)))
+    lengths = numpy.diff(found.starts)
+    # A hop over a switch ends with the path's second link; the next hop identifies others as well.
+    first_hops = numpy.full(len(lengths), NONE)
+    there = lengths > 0
+    first_hops[there] = found.links[found.starts[:-1][there] + (lengths[there] > 1)]
+    again = repeats_in_rows(first_hops.reshape(-1, count)).ravel()
+    return links_of_selected_flows(found, ~again)
 
 
 def path_sets(
@@ -49,29 +53,22 @@ def path_sets(
 ) -> PathSets:
     """Return the lengths of all paths of each flow's set, and which of them work.
 
-    The routing's paths must be disjoint, so that paths with the same first hop are the same.
-
     >>> import topos
     >>> dpillar = topos.parse("dpillar,8,2")
     >>> ends = (numpy.array([dpillar.server(server)]) for server in ("0.0.0", "0.3.3"))
     >>> path_sets(dpillar, "mp", *ends).hops.tolist()
     [[2, 4, 4, 4]]
     """
-    count = routing_by_name(topology, name).choices(topology)
-    starts, ends = numpy.repeat(sources, count), numpy.repeat(destinations, count)
-    choice = numpy.tile(numpy.arange(count), len(sources))
-    hops = numpy.zeros(len(starts), numpy.int32)
-    works = numpy.zeros(len(starts), bool)
-    first_hops = numpy.full(len(starts), -1, numpy.int64)
-    for part, found in hops_in_blocks(topology, name, starts, ends, choice):
-        hops[part] = found.counts
-        works[part] = _intact_paths(topology, starts[part], found, broken)
-        there = found.counts > 0
-        first_hops[part][there] = found.peers[there, 0] * topology.ports + found.ports[there, 0]
-    again = repeats_in_rows(first_hops.reshape(-1, count)).ravel()
-    hops[again] = 0
-    works[again] = False
-    return PathSets(hops.reshape(-1, count), works.reshape(-1, count))
+    shape = len(sources), routing_by_name(topology, name).choices(topology)
+    sets = PathSets(numpy.zeros(shape, numpy.int32), numpy.zeros(shape, bool))
+    link_works = None if broken is None else broken.works(topology)
+    for part in in_blocks(len(sources), max(BLOCK // shape[1], 1)):
+        found = different_paths(topology, name, sources[part], destinations[part])
+        sets.hops[part] = hop_counts(topology, found).reshape(-1, shape[1])
+        sets.works[part] = sets.hops[part] > 0
+        if link_works is not None:
+            sets.works[part] &= intact_flows(link_works, found).reshape(-1, shape[1])
+    return sets
 
 
 def flows_forwarded(
@@ -86,9 +83,10 @@ def flows_forwarded(
     [4]
     """
     counts = numpy.zeros(topology.servers, numpy.int64)
-    for _, found in hops_in_blocks(topology, name, sources, destinations, choice):
-        relays = numpy.arange(found.peers.shape[1]) < found.counts[:, None] - 1
-        servers, flows = numpy.unique(found.peers[relays], return_counts=True)
+    for part in in_blocks(len(sources)):
+        found = routes(topology, name, sources[part], destinations[part], choice[part])
+        relays = found.links[leave_relays(topology, found)] // topology.ports
+        servers, flows = numpy.unique(relays, return_counts=True)
         counts[servers] += flows
     return counts
 
@@ -108,32 +106,6 @@ def disconnected_flows(
     _, island = connected_components(graph, directed=False)
     found: Bools = island[sources] != island[destinations]
     return found
-
-
-def _intact_paths(
-    topology: Topology, sources: Ints, hops: Hops, broken: FailedNodes | None
-) -> Bools:
-    """Return a mask of the flows whose path has no failed server or switch."""
-    intact: Bools = hops.counts > 0
-    if broken is None:
-        return intact
-    require(
-        not broken.cables.any(),
-        "this function takes failed servers and switches; for failed cables see "
-        "`failures.surviving`",
-    )
-    written = hops.written()
-    ports, peers = hops.ports[written], hops.peers[written]
-    at = numpy.column_stack([sources, hops.peers[:, :-1]])[written]
-    failed = broken.servers[peers]
-    for port in range(topology.ports):
-        here = numpy.flatnonzero(ports == port)
-        node = numpy.broadcast_to(topology.server_plug(at[here], port).node, here.shape)
-        switched = node >= topology.servers
-        failed[here[switched]] |= broken.switches[node[switched] - topology.servers]
-    flow = numpy.repeat(numpy.arange(len(sources)), hops.counts)
-    intact[flow[failed]] = False
-    return intact
 
 
 def repeats_in_rows(rows: Ints) -> Bools:

@@ -12,11 +12,11 @@ come within 2 % is refused.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy
-from numpy.typing import NDArray
 
+from experiments.models.arrays import Floats, Ints
 from experiments.models.workloads.demand import (
     RequestAnswers,
     demand_of,
@@ -31,10 +31,6 @@ from experiments.models.workloads.sizes import FlowSizes, sizes_of
 from experiments.models.workloads.workload import Workload, check_load
 from topos.base.errors import require
 from topos.base.topology import Topology
-
-if TYPE_CHECKING:
-    Floats = NDArray[numpy.float64]
-    Ints = NDArray[numpy.int64]
 
 MOST_OFF = 0.02  # maximum relative deviation of the drawn flows' load from the requested load
 # Maximum number of tries to draw flow sizes whose sum matches the load. With more tries, a measured

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy
-from numpy.typing import NDArray
 
+from experiments.models.arrays import Floats, Ints
 from experiments.models.workloads.patterns import (
     PatternOptions,
     TrafficPattern,
@@ -25,10 +25,6 @@ from experiments.models.workloads.patterns import (
 from experiments.models.workloads.workload import Workload
 from topos.base.errors import require
 from topos.base.topology import Topology
-
-if TYPE_CHECKING:
-    Floats = NDArray[numpy.float64]
-    Ints = NDArray[numpy.int64]
 
 MOST_SERVERS = 8192  # maximum number of servers: the shares of all pairs take 0.5 GB
 ALL_TO_ALL, INCAST, SHUFFLE, REQUESTS = "all-to-all", "incast", "shuffle", "requests"

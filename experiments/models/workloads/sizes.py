@@ -22,17 +22,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy
-from numpy.typing import ArrayLike, NDArray
 
+from experiments.models.arrays import Floats, Ints
 from experiments.models.workloads.workload import MOST_BYTES
 from topos.base.errors import PillarboxError, UnknownNameError, meant, require
-
-if TYPE_CHECKING:
-    Floats = NDArray[numpy.float64]
-    Ints = NDArray[numpy.int64]
 
 PACKET_BYTES = 1460
 ROUNDING = 1e-9
@@ -103,8 +98,8 @@ class FlowSizes:
     Examples
     --------
     >>> sizes = sizes_of("web-search")
-    >>> round(sizes.mean_bytes), sizes.share_up_to([20_000, 30_000_000]).tolist()
-    (1711250, [0.2, 1.0])
+    >>> round(sizes.mean_bytes), sizes.most_bytes
+    (1711250, 30000000)
     >>> sizes_of("1000").draw(3, numpy.random.default_rng(1)).tolist()
     [1000, 1000, 1000]
     """
@@ -131,19 +126,6 @@ class FlowSizes:
         at, shares = self._sizes_and_shares()
         found = numpy.interp(draw.random(count), shares, at)
         return numpy.maximum(1, numpy.rint(found)).astype(numpy.int64)
-
-    def share_up_to(self, size_bytes: ArrayLike) -> Floats:
-        """Return the share of flows of at most `size_bytes` in the distribution."""
-        at, shares = self._sizes_and_shares()
-        asked = numpy.asarray(size_bytes, numpy.float64)
-        # Of several points of the same size the last one: it includes all flows of this size.
-        place = numpy.searchsorted(at, asked, side="right")
-        left = numpy.clip(place - 1, 0, len(at) - 1)
-        right = numpy.clip(place, 0, len(at) - 1)
-        wide = numpy.maximum(at[right] - at[left], ROUNDING)
-        part = numpy.clip((asked - at[left]) / wide, 0, 1)
-        found = shares[left] + part * (shares[right] - shares[left])
-        return numpy.where(place == 0, 0.0, found)
 
     def scaled(self, factor: float) -> FlowSizes:
         """Return the distribution with all flow sizes multiplied by a factor.

@@ -13,12 +13,12 @@ import csv
 from array import array
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple, TypeAlias
+from typing import IO, Any, NamedTuple
 
 import numpy
-from numpy.typing import NDArray
 
 from experiments.base.text import printable
+from experiments.models.arrays import Floats, Ints
 from experiments.models.workloads.arrivals import Arrivals
 from experiments.models.workloads.patterns import MOST_FLOWS
 from experiments.models.workloads.workload import MOST_BYTES
@@ -34,9 +34,6 @@ MOST_IN_ALL_BYTES = 2**63  # maximum total of a trace's flows in bytes: sums hav
 MOST_UNPACKED_BYTES = 1 << 30
 LONGEST_LINE = 1 << 16  # maximum length of a line of a CSV trace, in characters
 LONGEST_CELL = 100  # maximum characters of a CSV cell: addresses and numbers are shorter
-
-Floats: TypeAlias = "NDArray[numpy.float64]"
-Ints: TypeAlias = "NDArray[numpy.int64]"
 
 
 class _TraceTable(NamedTuple):

@@ -52,7 +52,7 @@ def rights_table(processes: Iterable[dict[str, Any]]) -> list[list[str]]:
     ]
 
 
-def _value_text(value: Any) -> str:
+def _value_text(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return " ".join(value) or "none" if isinstance(value, list) else str(value)

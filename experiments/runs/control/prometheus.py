@@ -156,7 +156,7 @@ class MetricsServer(ThreadingHTTPServer):
         self._clients.pop(request, None)
         super().shutdown_request(request)
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
+    def handle_error(self, request: object, client_address: object) -> None:
         """Print no traceback when an HTTP client disconnects before it has read the answer."""
 
 

@@ -86,7 +86,7 @@ class Prompt(CLI):
         with one_interrupt(), progress_shown(self.lab, self.stdout):
             return answer(self.lab, verb, words).said
 
-    def completenames(self, text: str, *ignored: Any) -> list[str]:
+    def completenames(self, text: str, *ignored: object) -> list[str]:
         """Return the commands, servers and switches that complete a word, for Tab."""
         topology = self.lab.topology
         names = [*self._commands(), *map(topology.name, range(topology.nodes))]
@@ -110,7 +110,7 @@ class Prompt(CLI):
         known = self._server(first) is not None or first in self.mn
         return completion.completions_after_server(topology, given, text) if known else []
 
-    def complete_help(self, text: str, *_: Any) -> list[str]:
+    def complete_help(self, text: str, *_: object) -> list[str]:
         """Return the prompt's commands that `help` can explain, for tab completion."""
         return [name for name in self._commands() if name.startswith(text)]
 

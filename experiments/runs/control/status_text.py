@@ -53,7 +53,7 @@ def server_text(state: dict[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
-def _is_counts(value: Any) -> bool:
+def _is_counts(value: object) -> bool:
     return isinstance(value, dict) and all(
         isinstance(one, int | float) and not isinstance(one, bool) for one in value.values()
     )
@@ -84,7 +84,7 @@ def _listed(title: str, values: list[Any], server: str) -> str:
     return "\n".join([*lines, *([f"and {more} more: {all_of_it}"] if more else [])])
 
 
-def _cell_text(value: Any) -> str:
+def _cell_text(value: object) -> str:
     if value is None:
         return "-"
     if isinstance(value, dict):

@@ -267,5 +267,5 @@ def _origin_of_run(manifest: dict[str, Any]) -> str:
     return " · ".join(filter(None, parts))
 
 
-def _json_text(value: Any) -> str:
+def _json_text(value: object) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False)

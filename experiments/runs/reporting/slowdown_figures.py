@@ -5,7 +5,7 @@ The first functions compute the data series; the figures themselves compute noth
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pandas as pd
@@ -157,7 +157,7 @@ def table(classes: pd.DataFrame, systems: list[str]) -> Table:
     return Table(columns, rows, frozenset(range(1, len(columns))), note)
 
 
-def _estimate_text(found: Estimate, text: Any) -> str:
+def _estimate_text(found: Estimate, text: Callable[[float], str]) -> str:
     if not found.repeats:
         return units.MISSING
     interval = f"{text(found.low)}-{text(found.high)}" if found.repeats > 1 else ""

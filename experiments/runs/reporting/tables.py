@@ -97,7 +97,7 @@ def _default_value(one: Field[Any]) -> Any:
     return one.default if one.default_factory is MISSING else one.default_factory()
 
 
-def _setting_text(value: Any) -> str:
+def _setting_text(value: object) -> str:
     """Return a system's setting as text, empty if not set."""
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {one}" for name, one in value.items())

@@ -22,7 +22,7 @@ from hosts.base.failures import NONE
 from hosts.base.path import Path
 
 if TYPE_CHECKING:
-    from experiments.models.fluid.path_bound import Bools, Floats
+    from experiments.models.arrays import Bools, Floats
 
 STEPS = 120  # Maximum number of time steps of a trial's ideal goodput curve.
 LEAST_STEP_S = 0.1  # Shortest time step of the ideal goodput curve, in seconds.

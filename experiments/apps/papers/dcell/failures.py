@@ -41,10 +41,11 @@ from experiments.apps.papers.shared.figure import (
     smallest_point,
     with_paper_values,
 )
+from experiments.models.arrays import Ints
 from experiments.models.simulator import compiled_dfr
 from experiments.models.simulator.breadth_first import distances, mean_and_deviation
 from experiments.models.simulator.failure_sets import draw
-from experiments.models.simulator.hops import Ints, count_hops
+from experiments.models.simulator.hops import count_hops
 from experiments.runs.reporting.reproduced.result import Point, Settings
 from hosts.dcell.dfr import RETRY, TTL
 from topos.base.spec import parse

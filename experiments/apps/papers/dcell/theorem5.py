@@ -14,9 +14,9 @@ import numpy
 
 from experiments.apps.papers.shared.draws import task_results
 from experiments.apps.papers.shared.figure import Claim, Made, figure
+from experiments.models.arrays import Ints
 from experiments.models.fluid.directed_links import link_count
 from experiments.models.fluid.rates import link_loads
-from experiments.models.simulator.hops import Ints
 from experiments.models.simulator.paths import routes
 from experiments.runs.reporting.reproduced.result import Point, Settings
 from experiments.runs.trials.statistics import estimate

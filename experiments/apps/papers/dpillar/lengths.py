@@ -27,8 +27,8 @@ from experiments.apps.papers.shared.draws import (
     simulation_runs,
 )
 from experiments.apps.papers.shared.figure import Claim, Made, figure, largest_point, point, verdict
+from experiments.models.arrays import Ints
 from experiments.models.simulator.flow_arrays import random_flows
-from experiments.models.simulator.hops import Ints
 from experiments.models.simulator.paths import lengths
 from experiments.models.simulator.walks import path_sets
 from experiments.runs.reporting.reproduced.result import AGREES, AMBIGUOUS, DIFFERS, Point, Settings

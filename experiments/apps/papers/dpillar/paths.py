@@ -36,9 +36,9 @@ from experiments.apps.papers.shared.figure import (
     verdict,
     with_paper_values,
 )
+from experiments.models.arrays import Ints
 from experiments.models.simulator.failure_sets import draw
 from experiments.models.simulator.flow_arrays import random_flows
-from experiments.models.simulator.hops import Ints
 from experiments.models.simulator.walks import disconnected_flows, path_sets
 from experiments.runs.reporting.reproduced.result import Point, Settings
 from topos.base.spec import parse

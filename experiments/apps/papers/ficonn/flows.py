@@ -34,10 +34,10 @@ from experiments.apps.papers.shared.figure import (
     point,
     with_paper_values,
 )
+from experiments.models.arrays import Ints
 from experiments.models.fluid.directed_links import Routes, link_count
 from experiments.models.fluid.rates import equal_share_rates_bps, max_min
 from experiments.models.simulator.compiled_tar import TarFlows
-from experiments.models.simulator.hops import Ints
 from experiments.models.simulator.paths import lengths, routes
 from experiments.runs.reporting.reproduced.result import Point, Settings
 from hosts.ficonn.tar import READINGS, VIRTUAL_FLOWS

@@ -22,12 +22,12 @@ from experiments.apps.papers.shared.draws import (
     simulation_runs,
 )
 from experiments.apps.papers.shared.figure import Claim, Made, by_series, figure, verdict
+from experiments.models.arrays import Ints
 from experiments.models.fluid.directed_links import Routes, link_count
 from experiments.models.fluid.rates import max_min
 from experiments.models.simulator import around
 from experiments.models.simulator.adapting import ProbeTimes, adaptive_flows
 from experiments.models.simulator.failure_sets import draw
-from experiments.models.simulator.hops import Ints
 from experiments.runs.reporting.reproduced.result import Point, Settings
 from topos.base.spec import parse
 from topos.base.topology import Topology

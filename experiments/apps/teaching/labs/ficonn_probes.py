@@ -232,7 +232,7 @@ class StudentTarRouter(Tar):
         self.wrong = ""  # error text of the student's first wrong routing decision
         self._met: tuple[Step | None, TarProbe, RouteEntry | None] | None = None
 
-    def by_tor(self, *_packet: Any, **_options: Any) -> None:
+    def by_tor(self, *_packet: object, **_options: object) -> None:
         """Send no packet by TOR: as in the paper, packets wait for the path set up by the probe."""
 
     def _decide(

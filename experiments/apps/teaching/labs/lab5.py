@@ -110,7 +110,7 @@ def _path_set_case(work: Work, bcube: BCube, source: int, destination: int) -> G
     return GradedCase(f"{bcube.spec}, paths from {ends}", judge)
 
 
-def _leaves_by(steps: Any, port: int) -> bool:
+def _leaves_by(steps: object, port: int) -> bool:
     first = steps[0] if isinstance(steps, list) and steps else None
     return isinstance(first, list) and bool(first) and first[0] == port
 
@@ -237,7 +237,7 @@ def _choice_case(work: Work, probed: ProbeResults) -> GradedCase:
     return GradedCase(f"{asked}, using {probed.using}, own {probed.own}", judge)
 
 
-def _same_choice(got: Any, wanted: int | None) -> bool:
+def _same_choice(got: object, wanted: int | None) -> bool:
     return got is None if wanted is None else got == wanted and not isinstance(got, bool)
 
 

@@ -13,10 +13,9 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from numpy.random import Generator
 
+from experiments.models.arrays import Bools, Ints
 from experiments.models.fluid.directed_links import Routes
 from experiments.models.simulator.compiled_networks import network_table
-from experiments.models.simulator.failure_sets import Bools
-from experiments.models.simulator.hops import Ints
 from topos.base.errors import require
 from topos.base.topology import Topology
 
@@ -69,7 +68,7 @@ def adaptive_flows(
     random : Generator
         Random source of all choices.
     works : array, optional
-        Whether each link works, by link number (see `analysis.simulator.failures`); servers know
+        Whether each link works, by link number (see `FailedNodes.works`); servers know
         it.
     times : ProbeTimes
         Start times of flows and intervals of probes.

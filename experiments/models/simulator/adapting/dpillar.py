@@ -10,20 +10,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy
-from numpy.random import Generator
 
+from experiments.models.arrays import Bools, Floats, Ints
 from experiments.models.fluid.directed_links import Routes
-from experiments.models.simulator.adapting import ProbeTimes
 from experiments.models.simulator.adapting.probing_flows import CandidatePaths, ProbingFlows
 from experiments.models.simulator.compiled import native
-from experiments.models.simulator.failure_sets import (
-    Bools,
-    links_of_selected_flows,
-    surviving_routes,
-)
-from experiments.models.simulator.hops import Ints
-from experiments.models.simulator.paths import routes, routing_by_name
-from experiments.models.simulator.walks import repeats_in_rows
+from experiments.models.simulator.failure_sets import surviving_routes
+from experiments.models.simulator.paths import routing_by_name
+from experiments.models.simulator.walks import different_paths
 from hosts.base.rules import NONE
 from hosts.dpillar.rules import booked
 from topos.dpillar import DPillar
@@ -34,8 +28,8 @@ PATHS = "mp-both"
 class TrafficAwareFlows(ProbingFlows):
     """Flows of traffic-aware DPillarMP, which probe their paths (see `ProbingFlows`)."""
 
-    def __init__(self, *network: Any, **options: Any) -> None:
-        super().__init__(*network, **options)
+    def __init__(self, *network: Any) -> None:
+        super().__init__(*network)
         self._again_s = self.starts_s.copy()  # next time at which each flow chooses its path
         # Free bandwidth by server pair and path, less bookings; NaN until the first answer.
         self._free = numpy.full(self.hops.shape, numpy.nan)
@@ -44,6 +38,15 @@ class TrafficAwareFlows(ProbingFlows):
         """Return for each flow a number that identifies its pair of servers."""
         numbers: Ints = self.sources.astype(numpy.int64) * self.topology.servers
         return numbers + self.destinations
+
+    def candidate_paths(self, topology: DPillar, works: Bools | None) -> CandidatePaths:
+        """Return DPillarMP's paths in both directions."""
+
+        def find(sources: Ints, destinations: Ints) -> Routes:
+            different = different_paths(topology, PATHS, sources, destinations)
+            return different if works is None else surviving_routes(different, works)
+
+        return CandidatePaths(routing_by_name(topology, PATHS).choices(topology), find)
 
     def choose(self) -> None:
         """Choose paths for the DPillar flows that are due, one after the other."""
@@ -68,7 +71,13 @@ class TrafficAwareFlows(ProbingFlows):
 
 @native
 def _choose_and_book(
-    free: Any, hops: Any, default: Any, pairs: Any, own: Any, paths: Any, known: Any
+    free: Floats,
+    hops: Ints,
+    default: Ints,
+    pairs: Ints,
+    own: Floats,
+    paths: Ints,
+    known: Bools,
 ) -> None:
     """Choose each flow's path and book its bandwidth; `known` marks flows with probe results."""
     for flow in range(len(pairs)):
@@ -82,34 +91,4 @@ def _choose_and_book(
             paths[flow] = default[pair]
 
 
-def _path_sets(dpillar: DPillar, works: Bools | None) -> CandidatePaths:
-    count = routing_by_name(dpillar, PATHS).choices(dpillar)
-
-    def find(sources: Ints, destinations: Ints) -> Routes:
-        ends = numpy.repeat(sources, count), numpy.repeat(destinations, count)
-        choice = numpy.tile(numpy.arange(count), len(sources))
-        found = routes(dpillar, PATHS, *ends, choice)
-        # The paths of a direction are disjoint: paths with the same first hop are the same.
-        first_hops: Ints = found.links[found.starts[:-1] + 1].astype(numpy.int64)
-        different = links_of_selected_flows(
-            found, ~repeats_in_rows(first_hops.reshape(-1, count)).ravel()
-        )
-        return different if works is None else surviving_routes(different, works)
-
-    return CandidatePaths(count, find)
-
-
-def _aware(
-    dpillar: DPillar,
-    sources: Ints,
-    destinations: Ints,
-    random: Generator,
-    works: Bools | None,
-    times: ProbeTimes,
-) -> TrafficAwareFlows:
-    return TrafficAwareFlows(
-        dpillar, _path_sets(dpillar, works), sources, destinations, random, times
-    )
-
-
-ADAPTING = {"mp-aware": _aware}
+ADAPTING = {"mp-aware": TrafficAwareFlows}

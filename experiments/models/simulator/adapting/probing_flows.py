@@ -1,9 +1,8 @@
 """Flows that probe their paths repeatedly and move to the path with the most available bandwidth.
 
 This is how flows of BSR (Guo 2009, sections 4.1 and 4.3) and of traffic-aware DPillarMP (Liao 2012,
-section 4.5.2) adapt. The routings' decisions are in `analysis.simulator.adapting`; this module
-simulates time, in steps as long as the interval at which servers read their ports' counters. In
-each step
+section 4.5.2) adapt. The routings' decisions are in `hosts`; this module simulates time, in steps
+as long as the interval at which servers read their ports' counters. In each step
 
     flows choose paths            by the answers that have arrived
     flows send                    at max-min fair rates over their paths
@@ -21,22 +20,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy
-from numpy.typing import NDArray
 
-from experiments.models.fluid.directed_links import Routes, link_count
+from experiments.models.arrays import Bools, Floats, Ints
+from experiments.models.fluid.directed_links import Routes, hop_counts, link_count
 from experiments.models.fluid.rates import link_loads, max_min
 from experiments.models.simulator.adapting import ProbeTimes
-from experiments.models.simulator.hops import Ints, in_blocks
+from experiments.models.simulator.hops import in_blocks
 from hosts.base.bandwidth import mean
 from hosts.base.rules import NONE
 from hosts.base.timers import timers_for
 from topos.base.topology import Topology
-
-if TYPE_CHECKING:
-    Floats = NDArray[numpy.float64]
 
 BLOCK = 1 << 12  # number of server pairs whose probes are computed together
 
@@ -58,12 +54,12 @@ class ProbingFlows:
     ----------
     topology : Topology
         The network.
-    sets : PathSets
-        Path sets of the routing.
     sources, destinations : arrays
         Ends of each flow, which differ.
     random : Generator
         Random source for the random parts of probe intervals.
+    works : array or None
+        Whether each link works, by link number; None if all do.
     times : ProbeTimes
         Start times of flows, and whether probe intervals have a random part.
     """
@@ -71,13 +67,14 @@ class ProbingFlows:
     def __init__(
         self,
         topology: Topology,
-        sets: CandidatePaths,
         sources: Ints,
         destinations: Ints,
         random: numpy.random.Generator,
+        works: Bools | None,
         times: ProbeTimes,
     ) -> None:
-        self.topology, self.sets, self.random = topology, sets, random
+        self.topology, self.random = topology, random
+        self.sets = self.candidate_paths(topology, works)
         self.timers = timers_for(topology, "paper")
         if not times.random_part:
             self.timers = replace(self.timers, probe_jitter_s=0.0)
@@ -94,9 +91,9 @@ class ProbingFlows:
         self.probe_s = numpy.full(pairs, numpy.inf)  # time of the next probe of each server pair
         numpy.minimum.at(self.probe_s, self.pair, self.starts_s)
         # number of hops by server pair and path; 0 where there is no path
-        self.hops = numpy.zeros((pairs, sets.size), numpy.int16)
+        self.hops = numpy.zeros((pairs, self.sets.size), numpy.int16)
         self.default = self._default_paths()
-        self.answers: tuple[Ints, Floats] = (numpy.arange(0), numpy.zeros((0, sets.size)))
+        self.answers: tuple[Ints, Floats] = (numpy.arange(0), numpy.zeros((0, self.sets.size)))
         # For each flow: the number of its path, the volume sent, and the time since when.
         self.path = numpy.full(flows, NONE, numpy.int64)
         self.sent, self.since_s = numpy.zeros(flows), self.starts_s.copy()
@@ -132,6 +129,10 @@ class ProbingFlows:
         return Routes(starts, self._links[there])
 
     # -- decisions of a routing ------------------------------------------------------------------
+
+    def candidate_paths(self, topology: Any, works: Bools | None) -> CandidatePaths:
+        """Return the paths among which the routing chooses, without those that have failed."""
+        raise NotImplementedError
 
     def choose(self) -> None:
         """Choose paths from `answers`, also for flows that start, and `move` flows to them."""
@@ -199,13 +200,9 @@ class ProbingFlows:
 
     def _default_paths(self) -> Ints:
         """Compute the length of all paths; return the first of the shortest paths of each pair."""
-        # links with numbers below this leave servers' ports
-        ports = self.topology.servers * self.topology.ports
         for part in in_blocks(len(self.hops), BLOCK):
             routes = self._paths(numpy.arange(len(self.hops))[part])
-            before = numpy.concatenate([[0], numpy.cumsum(routes.links < ports)])
-            hops = numpy.diff(before[routes.starts])
-            self.hops[part] = hops.reshape(-1, self.sets.size)
+            self.hops[part] = hop_counts(self.topology, routes).reshape(-1, self.sets.size)
         length = numpy.where(self.hops > 0, self.hops, numpy.iinfo(numpy.int16).max)
         found: Ints = numpy.where(self.hops.any(axis=1), length.argmin(axis=1), NONE)
         return found

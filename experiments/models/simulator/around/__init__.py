@@ -13,11 +13,11 @@ from typing import Any, TypeAlias
 
 from numpy.random import Generator
 
+from experiments.models.arrays import Bools, Ints
 from experiments.models.fluid.directed_links import Routes
 from experiments.models.simulator.compiled_networks import network_table
-from experiments.models.simulator.failure_sets import Bools
 from experiments.models.simulator.flow_arrays import working_routes
-from experiments.models.simulator.hops import Ints, in_blocks
+from experiments.models.simulator.hops import in_blocks
 from experiments.models.simulator.paths import compiled_routings, concatenated_routes
 from experiments.models.simulator.uncompiled import path_finder, routes_by
 from hosts.base.algorithms import algorithms
@@ -56,7 +56,7 @@ def routes(
     sources, destinations : array
         Ends of each flow.
     works : array
-        Whether each link works, by link number (see `analysis.simulator.failures`).
+        Whether each link works, by link number (see `FailedNodes.works`).
     random : Generator
         Random source that selects among equally good paths.
 

@@ -15,16 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy
 from numpy.random import Generator
 
+from experiments.models.arrays import Bools, Ints
 from experiments.models.fluid.directed_links import Routes, link_count
 from experiments.models.simulator.around import Find
 from experiments.models.simulator.compiled import native_in_place
-from experiments.models.simulator.failure_sets import Bools
-from experiments.models.simulator.hops import Fill, Hops, Ints, hops_of_flows, routes_of_hops
+from experiments.models.simulator.hops import Fill, Hops, hops_of_flows, routes_of_hops
 from hosts.base.rules import NONE
 from hosts.bcube.rules import numbers, parallel, with_digit
 from hosts.bcube.search import Net, Wave, joined_hops, meeting_server
@@ -41,19 +41,16 @@ class BCubeState(NamedTuple):
     numbers: tuple[int, int, int]  # parameters of the BCube, as compiled routing rules take them
     most: int  # maximum number of hops of a path
     plain: bool
-    works: Any  # whether the cable works, by server and level
-    weights: Any  # weight of each digit in a server number, by level
-    apart: Any  # empty: failures are known by cable, not by pair of servers (see `Net`)
+    works: Bools  # whether the cable works, by server and level
+    weights: Ints  # weight of each digit in a server number, by level
+    apart: Bools  # empty: failures are known by cable, not by pair of servers (see `Net`)
     # Numbers of the flow's first search, which marks its paths' nodes, and of its last search.
-    number: Any
-    closed_servers: Any
-    closed_switches: Any
+    number: Ints
+    closed_servers: Ints
+    closed_switches: Ints
     near: Wave
     far: Wave
-    # The flow's path set: one row of hops per path, as long as the longest path, and the lengths.
-    set_ports: Any
-    set_peers: Any
-    lengths: Any
+    path_set: Hops  # the flow's path set: one row per path
 
 
 def fill(bcube: BCube, works: Bools, random: Generator, *, plain: bool = False) -> Fill:
@@ -64,7 +61,7 @@ def fill(bcube: BCube, works: Bools, random: Generator, *, plain: bool = False) 
     bcube : BCube
         Full or partial BCube.
     works : array
-        Whether each link works, by link number (see `analysis.simulator.failures`).
+        Whether each link works, by link number (see `FailedNodes.works`).
     random : Generator
         Random source that chooses from each path set.
     plain : bool
@@ -86,9 +83,8 @@ def path_sets(bcube: BCube, works: Bools | None) -> Callable[[Ints, Ints], Route
 
     def find(sources: Ints, destinations: Ints) -> Routes:
         rows = len(sources) * bcube.ports
-        ports, peers = numpy.empty((rows, most), numpy.int8), numpy.empty((rows, most), numpy.int64)
-        hops = Hops(numpy.zeros(rows, numpy.int32), ports, peers)
-        _fill_sets(state, sources, destinations, ports, peers, hops.counts)
+        hops = _empty_hops(rows, most)
+        _fill_sets(state, sources, destinations, hops)
         return routes_of_hops(bcube, numpy.repeat(sources, bcube.ports), hops, range(bcube.ports))
 
     return find
@@ -119,110 +115,81 @@ def _initial_state(bcube: BCube, works: Bools, plain: bool) -> BCubeState:
         numpy.zeros((levels, servers), numpy.int64),
         near,
         far,
-        numpy.empty((levels, most_hops(bcube)), numpy.int8),
-        numpy.empty((levels, most_hops(bcube)), numpy.int64),
-        numpy.empty(levels, numpy.int64),
+        _empty_hops(levels, most_hops(bcube)),
+    )
+
+
+def _empty_hops(rows: int, most: int) -> Hops:
+    return Hops(
+        numpy.zeros(rows, numpy.int32),
+        numpy.empty((rows, most), numpy.int8),
+        numpy.empty((rows, most), numpy.int64),
     )
 
 
 @native_in_place
 def _fill(
-    state: BCubeState,
-    random: Any,
-    sources: Any,
-    destinations: Any,
-    ports: Any,
-    peers: Any,
-    counts: Any,
+    state: BCubeState, random: Generator, sources: Ints, destinations: Ints, hops: Hops
 ) -> None:
-    levels = state.works.shape[1]
-    set_ports, set_peers, lengths = state.set_ports, state.set_peers, state.lengths
+    levels, path_set = state.works.shape[1], state.path_set
     for flow in range(len(sources)):
         source, destination = sources[flow], destinations[flow]
         place = int(random.random() * levels)
-        row_ports, row_peers = ports[flow], peers[flow]
-        hops, well = _write_parallel_path(state, place, source, destination, row_ports, row_peers)
+        count, well = _write_parallel_path(state, place, source, destination, hops, flow)
         if well:
-            counts[flow] = hops
+            hops.counts[flow] = count
             continue
-        state.number[0] = (
-            state.number[1] + 1
-        )  # a new search number discards the marks of earlier flows' paths
+        # a new search number discards the marks of earlier flows' paths
+        state.number[0] = state.number[1] + 1
         found, empty = 0, 0
         for other in range(levels):
             # Empty places before the drawn path take replacements found earlier.
-            to_ports, to_peers = set_ports[found], set_peers[found]
-            hops, well = _write_parallel_path(state, other, source, destination, to_ports, to_peers)
+            count, well = _write_parallel_path(state, other, source, destination, path_set, found)
             if well:
-                _exclude(state, source, to_ports[:hops], to_peers[:hops])
-                lengths[found] = hops
+                _add_path(state, source, path_set, found, count)
                 found += 1
             elif other < place:
                 empty += 1
         wanted = found + empty
-        while found <= wanted:
-            to_ports, to_peers = set_ports[found], set_peers[found]
-            hops = _write_replacement(state, source, destination, to_ports, to_peers)
-            if hops == 0:
-                break
-            _exclude(state, source, to_ports[:hops], to_peers[:hops])
-            lengths[found] = hops
-            found += 1
-        counts[flow] = 0
+        found = _write_replacements(state, source, destination, path_set, found, wanted + 1)
+        hops.counts[flow] = 0
         if found:
             chosen = wanted if found > wanted else int(random.random() * found)
-            counts[flow] = lengths[chosen]
-            for hop in range(counts[flow]):
-                row_ports[hop], row_peers[hop] = set_ports[chosen, hop], set_peers[chosen, hop]
+            hops.counts[flow] = path_set.counts[chosen]
+            for hop in range(hops.counts[flow]):
+                hops.ports[flow, hop] = path_set.ports[chosen, hop]
+                hops.peers[flow, hop] = path_set.peers[chosen, hop]
 
 
 @native_in_place
-def _fill_sets(
-    state: BCubeState,
-    sources: Any,
-    destinations: Any,
-    ports: Any,
-    peers: Any,
-    counts: Any,
-) -> None:
+def _fill_sets(state: BCubeState, sources: Ints, destinations: Ints, hops: Hops) -> None:
     """Write the hops of each flow's BCube path set to its rows: one row per level."""
     levels = state.works.shape[1]
     for flow in range(len(sources)):
         source, destination = sources[flow], destinations[flow]
+        # a new search number discards the marks of earlier flows' paths
         state.number[1] += 1
-        state.number[0] = state.number[
-            1
-        ]  # a new search number discards the marks of earlier flows' paths
+        state.number[0] = state.number[1]
         row, end, wanted = flow * levels, flow * levels, 0
         for other in range(levels):
-            hops, well = _write_parallel_path(
-                state, other, source, destination, ports[end], peers[end]
-            )
-            wanted += hops > 0
+            count, well = _write_parallel_path(state, other, source, destination, hops, end)
+            wanted += count > 0
             if well:
-                _exclude(state, source, ports[end, :hops], peers[end, :hops])
-                counts[end] = hops
+                _add_path(state, source, hops, end, count)
                 end += 1
-        while end < row + wanted:
-            to_ports, to_peers = ports[end], peers[end]
-            hops = _write_replacement(state, source, destination, to_ports, to_peers)
-            if hops == 0:
-                break
-            _exclude(state, source, to_ports[:hops], to_peers[:hops])
-            counts[end] = hops
-            end += 1
+        _write_replacements(state, source, destination, hops, end, row + wanted)
 
 
 def _write_parallel_path(
-    state: BCubeState, number: int, source: int, destination: int, ports: Any, peers: Any
+    state: BCubeState, number: int, source: int, destination: int, rows: Hops, row: int
 ) -> tuple[int, bool]:
-    """Write path `number` of BuildPathSet, up to the first hop with a failed cable.
+    """Write path `number` of BuildPathSet to a row, up to the first hop with a failed cable.
 
     Return the number of hops, 0 if there is no such path, and whether the whole path works.
     """
     hops, here = 0, source
     for port, peer in parallel(*state.numbers, source, destination, number):
-        ports[hops], peers[hops] = port, peer
+        rows.ports[row, hops], rows.peers[row, hops] = port, peer
         hops += 1
         if not (state.works[here, port] and state.works[peer, port]):
             return hops, False
@@ -230,19 +197,33 @@ def _write_parallel_path(
     return hops, hops > 0
 
 
-def _exclude(state: BCubeState, source: int, ports: Any, peers: Any) -> None:
-    """Exclude this path's switches, and servers except the ends, from the flow's later searches."""
+def _add_path(state: BCubeState, source: int, rows: Hops, row: int, count: int) -> None:
+    """Store the path's number of hops; exclude its switches and relays from later searches."""
+    rows.counts[row] = count
     here, flow = source, state.number[0]
-    for hop in range(len(ports)):
-        switch = with_digit(state.numbers[0], here, ports[hop], 0)
-        state.closed_switches[ports[hop], switch] = flow
-        here = peers[hop]
-        if hop < len(ports) - 1:
+    for hop in range(count):
+        level = rows.ports[row, hop]
+        state.closed_switches[level, with_digit(state.numbers[0], here, level, 0)] = flow
+        here = rows.peers[row, hop]
+        if hop < count - 1:
             state.closed_servers[here] = flow
 
 
+def _write_replacements(
+    state: BCubeState, source: int, destination: int, rows: Hops, row: int, end: int
+) -> int:
+    """Write replacement paths, each to a row; return the row after the last one, at most `end`."""
+    while row < end:
+        count = _write_replacement(state, source, destination, rows, row)
+        if count == 0:
+            break
+        _add_path(state, source, rows, row, count)
+        row += 1
+    return row
+
+
 def _write_replacement(
-    state: BCubeState, source: int, destination: int, ports: Any, peers: Any
+    state: BCubeState, source: int, destination: int, rows: Hops, row: int
 ) -> int:
     """Write a shortest working path around excluded nodes; return its hops, 0 without a path."""
     state.number[1] += 1
@@ -254,7 +235,7 @@ def _write_replacement(
     hops = 0
     if middle != NONE:
         for port, peer in joined_hops(near, far, source, destination, middle):
-            ports[hops], peers[hops] = port, peer
+            rows.ports[row, hops], rows.peers[row, hops] = port, peer
             hops += 1
     return hops
 

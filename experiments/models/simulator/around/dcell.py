@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from numpy.random import Generator
 
+from experiments.models.arrays import Bools, Ints
 from experiments.models.fluid.directed_links import Routes
 from experiments.models.simulator import compiled_dfr
 from experiments.models.simulator.around import Find
-from experiments.models.simulator.failure_sets import Bools
-from experiments.models.simulator.hops import Ints, hops_of_flows, routes_of_hops
+from experiments.models.simulator.hops import hops_of_flows, routes_of_hops
 from hosts.dcell.dfr import TTL
 from topos.dcell import DCell
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import numpy
 from numpy.random import Generator
 
+from experiments.models.arrays import Bools, Ints
 from experiments.models.fluid.directed_links import Routes
 from experiments.models.simulator.around import Around, Find
-from experiments.models.simulator.failure_sets import Bools, surviving_routes
-from experiments.models.simulator.hops import Ints
-from experiments.models.simulator.paths import routes, routing_by_name
+from experiments.models.simulator.failure_sets import surviving_routes
+from experiments.models.simulator.paths import concatenated_routes, routes, routing_by_name
 from topos.dpillar import DPillar
 
 
@@ -39,12 +39,7 @@ def _shortest_routes(tried: list[Routes]) -> Routes:
     counts = numpy.array([numpy.diff(one.starts) for one in tried])
     chosen = numpy.where(counts > 0, counts, counts.max(initial=0) + 1).argmin(axis=0)
     flows = numpy.arange(counts.shape[1])
-    length = counts[chosen, flows]
-    starts = numpy.concatenate([[0], numpy.cumsum(length)])
-    offsets = numpy.cumsum([0, *(len(one.links) for one in tried[:-1])])
-    begins = numpy.array([one.starts[:-1] for one in tried]) + offsets[:, None]
-    places = numpy.arange(starts[-1]) + numpy.repeat(begins[chosen, flows] - starts[:-1], length)
-    return Routes(starts, numpy.concatenate([one.links for one in tried])[places])
+    return concatenated_routes(tried).rows(chosen * len(flows) + flows)
 
 
 AROUND = {name: _shortest_path_routing(name) for name in ("mp", "mp-ccw", "mp-both")}

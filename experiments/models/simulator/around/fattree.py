@@ -8,16 +8,15 @@ are checked; in both cases every working path is equally likely.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy
 from numpy.random import Generator
 
+from experiments.models.arrays import Bools, Ints
 from experiments.models.fluid.directed_links import Routes, link_of, port_counts
 from experiments.models.simulator.around import Find
 from experiments.models.simulator.compiled import native, native_in_place
-from experiments.models.simulator.failure_sets import Bools
-from experiments.models.simulator.hops import Ints
 from hosts.base.rules import NONE
 from hosts.fattree import equal_cost, numbers, turn
 from topos.fattree import FatTree
@@ -35,10 +34,10 @@ class HalfPaths(NamedTuple):
     The level is that of the switch where the path turns.
     """
 
-    first: Any  # number of the first row of each level
-    links: Any  # link numbers of each half path, up and down, without the server's cable
-    works: Any  # whether all links of each half path work, up and down
-    onto: Any  # for each server: link from its edge switch to the server
+    first: Ints  # number of the first row of each level
+    links: Ints  # link numbers of each half path, up and down, without the server's cable
+    works: Bools  # whether all links of each half path work, up and down
+    onto: Ints  # for each server: link from its edge switch to the server
 
 
 def _half_paths(fattree: FatTree, works: Bools) -> HalfPaths:
@@ -59,11 +58,11 @@ def _half_paths(fattree: FatTree, works: Bools) -> HalfPaths:
 def _compute_halves(
     numbers: NetworkNumbers,
     ports: NetworkNumbers,
-    works: Any,
-    first: Any,
-    links: Any,
-    well: Any,
-    onto: Any,
+    works: Bools,
+    first: Ints,
+    links: Ints,
+    well: Bools,
+    onto: Ints,
 ) -> None:
     """Compute links and state of each upward and downward half of the fat-tree's paths."""
     half, levels, servers = numbers
@@ -84,12 +83,12 @@ def _compute_halves(
 def _half_path(
     numbers: NetworkNumbers,
     ports: NetworkNumbers,
-    works: Any,
+    works: Bools,
     source: int,
     destination: int,
     choice: int,
     begin: int,
-    links: Any,
+    links: Ints,
 ) -> bool:
     """Write the links of a path from number `begin` on; return whether all of them work."""
     place, well = -begin, True
@@ -115,11 +114,11 @@ def _turning_edge(half: int, levels: int, edge: int, level: int) -> int:
 def _random_routes(
     numbers: NetworkNumbers,
     halves: HalfPaths,
-    works: Any,
-    random: Any,
-    sources: Any,
-    destinations: Any,
-) -> Any:
+    works: Bools,
+    random: Generator,
+    sources: Ints,
+    destinations: Ints,
+) -> tuple[Ints, Ints]:
     """Return the start of each flow's links, and the links of a random working path."""
     half, levels, _ = numbers
     first, of_half, well, onto = halves
@@ -146,7 +145,7 @@ def _random_routes(
     return starts, links[:place]
 
 
-def _random_working_row(up: Any, down: Any, begin: int, end: int, random: Any) -> int:
+def _random_working_row(up: Bools, down: Bools, begin: int, end: int, random: Generator) -> int:
     """Return the table row of a random working path in a fat-tree, or NONE."""
     for _ in range(TRIES):
         row = begin + int(random.random() * (end - begin))

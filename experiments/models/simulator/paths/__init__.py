@@ -10,18 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy
 from numpy.random import Generator
 
+from experiments.models.arrays import Bools, Ints
 from experiments.models.fluid.directed_links import Routes, link_of, port_counts
 from experiments.models.simulator.compiled import native, native_in_place
 from experiments.models.simulator.compiled_networks import network_table
-from experiments.models.simulator.failure_sets import Bools
 from experiments.models.simulator.hops import (
     Fill,
-    Ints,
+    Hops,
+    LinksToServers,
     as_int64_array,
     block_by_block,
     hops_of_flows,
@@ -37,6 +38,7 @@ from hosts.base.rules import NONE, Rule, SwitchPath
 from topos.base.errors import UnknownNameError, require
 from topos.base.topology import Topology
 
+Numbers: TypeAlias = tuple[int, ...]  # parameters of a network, as its rules take them
 MOST_HOPS = 255  # maximum number of hops per path, for routings that are not compiled
 
 
@@ -100,7 +102,7 @@ def rule(*_numbers: int) -> Iterator[tuple[int, int]]:
 
 
 def _write_hops(
-    numbers: Any, choice: Any, sources: Any, destinations: Any, ports: Any, peers: Any, counts: Any
+    numbers: Numbers, choice: Ints, sources: Ints, destinations: Ints, hops: Hops
 ) -> None:
     """Write the hops of each flow between its ends (see `hosts.base.rules.Rule`)."""
     for flow in range(len(sources)):
@@ -110,12 +112,12 @@ def _write_hops(
             if peer == source:
                 count = 0
                 continue
-            ports[flow, count] = port
-            peers[flow, count] = peer
+            hops.ports[flow, count] = port
+            hops.peers[flow, count] = peer
             count += 1
             if peer == destination:
                 break
-        counts[flow] = count
+        hops.counts[flow] = count
 
 
 def _routes_of_fabric(
@@ -130,13 +132,13 @@ def _routes_of_fabric(
 
 
 def _write_links(
-    numbers: Any,
+    numbers: Numbers,
     ports: tuple[int, int, int],
-    choice: Any,
-    sources: Any,
-    destinations: Any,
-    starts: Any,
-    links: Any,
+    choice: Ints,
+    sources: Ints,
+    destinations: Ints,
+    starts: Ints,
+    links: Ints,
 ) -> None:
     """Write the links of each flow through switches that interconnect."""
     end = 0
@@ -175,15 +177,15 @@ def _working_routes(
 
 
 def _write_working_hops(
-    numbers: Any,
-    shape: Any,
-    order: Any,
-    works: Any,
-    random: Any,
-    sources: Any,
-    destinations: Any,
-    starts: Any,
-    links: Any,
+    numbers: Numbers,
+    shape: tuple[int, int, LinksToServers],
+    order: Ints,
+    works: Bools,
+    random: Generator,
+    sources: Ints,
+    destinations: Ints,
+    starts: Ints,
+    links: Ints,
 ) -> None:
     """Write the links of a random working path of each flow (see `hops.routes_of_hops`)."""
     servers, ports, onto = shape
@@ -216,15 +218,15 @@ def _write_working_hops(
 
 
 def _write_working_links(
-    numbers: Any,
+    numbers: Numbers,
     ports: tuple[int, int, int],
-    order: Any,
-    works: Any,
-    random: Any,
-    sources: Any,
-    destinations: Any,
-    starts: Any,
-    links: Any,
+    order: Ints,
+    works: Bools,
+    random: Generator,
+    sources: Ints,
+    destinations: Ints,
+    starts: Ints,
+    links: Ints,
 ) -> None:
     """Write the links of a random working path of each flow through switches that interconnect."""
     for flow in range(len(sources)):
@@ -243,7 +245,7 @@ def _write_working_links(
                 break
 
 
-def _draw_number(order: Any, tried: int, random: Any) -> None:
+def _draw_number(order: Ints, tried: int, random: Generator) -> None:
     """Swap a random one of the numbers not yet tried to position `tried`."""
     drawn = tried + int(random.random() * (len(order) - tried))
     order[tried], order[drawn] = order[drawn], order[tried]

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 import topos
 from experiments.models.arrivals.fluid_events import simulate_fluid_flows
-from experiments.models.fluid.completion import completion_s
+from experiments.models.fluid.completion import completed_s
 from experiments.models.fluid.directed_links import Routes, link_count
+from experiments.models.fluid.rates import MaxMin
 from experiments.models.simulator.flow_arrays import random_flows
 from experiments.models.simulator.paths import routes
 from experiments.models.workloads.sizes import sizes_of
@@ -107,7 +108,8 @@ def test_the_same_as_rates_of_all_flows_anew(spec: str, load: float) -> None:
     last_s = (bits * numpy.diff(paths.starts)).sum() / (load * 2 * network.cables * 1e9)
     starts, capacity = random.random(500) * last_s, numpy.full(link_count(network), 1e9)
     found = simulate_fluid_flows(paths, starts, bits, capacity)
-    expected = completion_s(paths, bits, capacity, len(capacity), starts)
+    shared = MaxMin(paths, len(capacity))
+    expected = completed_s(bits, starts, lambda active: shared.rates(capacity, active))
     took, should = found.end_s - starts, expected - starts
     assert numpy.abs(took / should - 1).max() < 1e-9
     assert found.events <= 1000 and 0 < found.most_active <= 500
@@ -118,8 +120,9 @@ def test_a_batch_of_equal_flows_ends_as_fluids_do() -> None:
     pairs = numpy.array([(a, b) for a in range(16) for b in range(16) if a != b]).T
     paths, capacity = routes(bcube, "bcube", *pairs), numpy.full(link_count(bcube), 1e6)
     bits = numpy.full(paths.flows, 8e6)
-    found = simulate_fluid_flows(paths, numpy.zeros(paths.flows), bits, capacity)
-    expected = completion_s(paths, bits, capacity, len(capacity))
+    starts, shared = numpy.zeros(paths.flows), MaxMin(paths, len(capacity))
+    found = simulate_fluid_flows(paths, starts, bits, capacity)
+    expected = completed_s(bits, starts, lambda active: shared.rates(capacity, active))
     assert found.end_s.tolist() == pytest.approx(expected.tolist())
     assert found.events == 2  # all begin together, and end together
 

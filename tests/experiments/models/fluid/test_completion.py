@@ -1,12 +1,22 @@
 """When volumes have been delivered, against what can be worked out by hand."""
 
+from functools import partial
+from typing import Any
+
 import numpy
 import pytest
 
-from experiments.models.fluid.completion import completion_s
+from experiments.models.fluid.completion import completed_s
 from experiments.models.fluid.directed_links import Routes
+from experiments.models.fluid.rates import MaxMin
 
 ONE_LINK = Routes(numpy.array([0, 1, 2, 3]), numpy.array([0, 0, 0]))
+
+
+def completion_s(routes: Routes, bits: Any, capacity: Any, links: int, starts: Any = None) -> Any:
+    """Return when flows end that share links max-min fairly."""
+    starts = numpy.zeros(routes.flows) if starts is None else starts
+    return completed_s(bits, starts, partial(MaxMin(routes, links).rates, capacity))
 
 
 def test_short_flows_end_and_the_others_speed_up() -> None:

@@ -52,8 +52,6 @@ def test_completion_of_the_papers_testbeds(
 def test_bcube_fills_every_link_alike() -> None:
     found = without_headers("bcube,4,1", "bcube", 1)
     assert found.total_bps == pytest.approx(20e9)  # Theorem 6 of Guo 2009
-    assert found.load_share == pytest.approx(numpy.ones(64))
-    assert len(found.links) == 64
 
 
 def test_headers_and_acknowledgements_take_their_part() -> None:
@@ -61,8 +59,6 @@ def test_headers_and_acknowledgements_take_their_part() -> None:
     both = [Flow(0, 0, 1, duration_s=1.0), Flow(1, 1, 0, duration_s=1.0)]
     one_way = ideal(network, "bsr", both[:1], 1e8)
     assert one_way.goodput_bps.tolist() == pytest.approx([1e8 * 1448 / 1550])
-    assert one_way.load_share.max() == pytest.approx(1)
-    assert one_way.load_share.min() == pytest.approx(102 / 3100)  # of the way back
     # With goodput g each way: g 1550 / 1448 + g 102 / 2896 fills the link.
     two_ways = ideal(network, "bsr", both, 1e8)
     assert two_ways.goodput_bps == pytest.approx([1e8 / (1550 / 1448 + 102 / 2896)] * 2)
@@ -76,7 +72,6 @@ def test_acknowledgements_over_a_crowded_link_hold_no_flow_back() -> None:
     found = ideal(network, "", [*crowd, alone], 1e8)
     assert found.goodput_bps[-1] > 0.9 * 1e8
     assert found.goodput_bps[:-1].sum() < 0.95 * 1e8
-    assert found.load_share.max() == pytest.approx(1)
 
 
 def test_header_shares() -> None:

@@ -17,14 +17,14 @@ from experiments.models.packets.sender import (
     process_timeout,
     timer_expiry_s,
 )
-from experiments.models.packets.state import FLOW, LOSS, NEVER, NONE, OPEN, RECOVERY
+from experiments.models.packets.state import LOSS, NEVER, NONE, OPEN, RECOVERY, TcpFlow
 
 NO_LIMIT = 1e9
 
 
 def flow_of(**state: Any) -> Any:
     """Return a TCP flow in congestion avoidance whose window is full, with this state."""
-    values = dict.fromkeys(FLOW.names or (), 0)
+    values = dict.fromkeys(TcpFlow.__annotations__, 0)
     values.update(doing=OPEN, full=True, epoch_s=NEVER, ever_s=NEVER, round_end=NONE)
     values.update(window=10.0, threshold=2.0, round_trip_s=0.1, deviation_s=0.05)
     return SimpleNamespace(**(values | state))

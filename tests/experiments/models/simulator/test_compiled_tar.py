@@ -6,11 +6,11 @@ import numpy
 import pytest
 
 import topos
+from experiments.models.arrays import Ints
 from experiments.models.fluid.directed_links import routes_of
 from experiments.models.simulator.compiled_tar import TarFlows
 from experiments.models.simulator.failure_sets import FailedNodes, draw
 from experiments.models.simulator.flow_arrays import all_to_all, random_flows
-from experiments.models.simulator.hops import Ints
 from experiments.models.simulator.paths import routes
 from hosts.base.failures import NONE, Failures
 from hosts.base.path import Path, Step

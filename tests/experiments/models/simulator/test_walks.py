@@ -14,7 +14,6 @@ from experiments.models.simulator.paths import compiled_routings, lengths
 from experiments.models.simulator.walks import disconnected_flows, flows_forwarded, path_sets
 from hosts.base.algorithms import route
 from hosts.base.path import Path, switches_between
-from topos.base.errors import PillarboxError
 
 SETS = [
     (spec, name)
@@ -24,7 +23,9 @@ SETS = [
 
 
 def meets(network: topos.Topology, broken: FailedNodes, path: Path) -> bool:
-    """Tell whether a path has a failed server or switch on it, its source aside."""
+    """Tell whether a path has a failed server or switch on it."""
+    if broken.servers[path.source]:
+        return True
     for server, step in zip(path.servers, path.steps, strict=False):
         switches = [switch - network.servers for switch in switches_between(network, server, step)]
         if broken.servers[step.peer] or broken.switches[switches].any():
@@ -61,16 +62,21 @@ def test_cables_between_servers_are_passed_too() -> None:
     assert found.works.tolist() == [[True], [False]]
 
 
-def test_failed_cables_are_refused() -> None:
+def test_failed_cables_count_too() -> None:
     dcell = topos.parse("dcell,4,1")
-    broken = draw(dcell, numpy.random.default_rng(1), cables=0.1)
-    with pytest.raises(PillarboxError, match="for failed cables see"):
-        path_sets(dcell, "dcell", numpy.array([0]), numpy.array([5]), broken)
+    broken = draw(dcell, numpy.random.default_rng(1))
+    cables = dcell.cable_arrays()
+    broken.cables[(cables.a == dcell.server("0.3")) & (cables.b == dcell.server("4.0"))] = True
+    ends = [numpy.array([dcell.server(one)]) for one in ("0.0", "4.3")]
+    whole, found = path_sets(dcell, "dcell", *ends), path_sets(dcell, "dcell", *ends, broken)
+    assert whole.works.all() and not found.works.any() and found.hops.tolist() == [[3]]
 
 
 def test_a_tree_has_no_servers_to_pass() -> None:
-    with pytest.raises(PillarboxError, match="passes switches only"):
-        path_sets(topos.parse("tree,4,5"), "", numpy.array([0]), numpy.array([5]))
+    tree = topos.parse("tree,4,5")
+    ends = numpy.array([0, 0]), numpy.array([1, 19])
+    assert path_sets(tree, "", *ends).hops.tolist() == [[1], [1]]
+    assert not flows_forwarded(tree, "", *ends, numpy.zeros(2, int)).any()
 
 
 @pytest.mark.parametrize(("spec", "name"), [("dpillar,6,3", "mp"), ("bcube,4,2", "parallel")])

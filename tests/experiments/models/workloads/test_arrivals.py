@@ -59,7 +59,7 @@ def test_sizes_and_moments_are_those_of_the_distributions() -> None:
     count = len(found.start_s)
     most = 1.95 / count**0.5  # Kolmogorov's bound at 1 in 1000
     sizes, ranks = numpy.sort(found.volume_bytes), numpy.arange(1, count + 1) / count
-    expected = sizes_of("storage").scaled(0.5).share_up_to(sizes + 0.5)
+    expected = numpy.interp(sizes + 0.5, *zip(*sizes_of("storage").scaled(0.5).points, strict=True))
     assert numpy.abs(ranks - expected).max() < most + 1 / count + 1e-3  # whole bytes
     gaps = numpy.sort(numpy.diff(found.start_s)) / (20.0 / count)
     assert numpy.abs(ranks[: count - 1] - (1 - numpy.exp(-gaps))).max() < most

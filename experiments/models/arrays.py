@@ -1,0 +1,65 @@
+"""Types of the arrays that models compute with, and of records that compiled code changes in place.
+
+A kind of record is a class whose annotations are its fields, each with its width in memory::
+
+    class Link:
+        byte_s: Float64
+        first: Int32
+
+`zero_records` makes an array of them. In compiled code ``links[i].first`` is a field of a record;
+elsewhere ``links["first"]`` is the array of that field.
+"""
+
+from __future__ import annotations
+
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    get_type_hints,
+    overload,
+)
+
+import numpy
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Ints: TypeAlias = "NDArray[numpy.signedinteger[Any]]"
+Floats: TypeAlias = "NDArray[numpy.float64]"
+Bools: TypeAlias = "NDArray[numpy.bool_]"
+
+Float64: TypeAlias = Annotated[float, "f8"]
+Int32: TypeAlias = Annotated[int, "i4"]
+Int64: TypeAlias = Annotated[int, "i8"]
+Flag: TypeAlias = Annotated[bool, "b1"]
+Record_co = TypeVar("Record_co", covariant=True)
+
+
+class Records(Protocol[Record_co]):
+    """Array of records of one kind."""
+
+    def __len__(self) -> int: ...
+    @overload
+    def __getitem__(self, index: int, /) -> Record_co: ...
+    @overload
+    def __getitem__(self, field: str, /) -> NDArray[Any]: ...
+    def __setitem__(self, part: str | slice, values: object, /) -> None: ...
+
+
+def zero_records(kind: type[Record_co], count: int) -> Records[Record_co]:
+    """Return an array of records whose fields are all 0.
+
+    >>> class Link:
+    ...     first: Int32
+    ...     busy: Flag
+    >>> len(zero_records(Link, 3)), zero_records(Link, 3)["busy"].tolist()
+    (3, [False, False, False])
+    """
+    fields = get_type_hints(kind, include_extras=True)
+    widths = [(name, *one.__metadata__) for name, one in fields.items()]
+    found: Records[Record_co] = numpy.zeros(count, numpy.dtype(widths, align=True))
+    return found
