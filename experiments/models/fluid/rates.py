@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import numpy
@@ -16,19 +17,45 @@ import numpy
 from experiments.models.arrays import Bools, Floats, Ints
 from experiments.models.fluid.directed_links import Routes
 
-try:
-    from numba import njit
-except (
-    ModuleNotFoundError
-):  # If Numba is missing, plain Python is fast enough for the flows of a lab.
-
-    def njit(**_: bool) -> Callable[[Any], Any]:  # type: ignore[no-redef]
-        """Return a decorator that returns the function unchanged."""
-        return lambda function: function
-
-
 # Relative difference of two water-filling levels that counts as a rounding error.
 ROUNDING = 1e-12
+
+
+# Number of array entries that plain Python processes, per function, before Numba is loaded: loading
+# Numba and its compiled code takes a process 1.3 s, and the flows of a lab are few.
+PLAIN_ENTRIES = 50_000
+
+
+class CompiledForMany:
+    """A function in plain Python, compiled with Numba once a process has given it many entries."""
+
+    def __init__(self, plain: Callable[..., Any]) -> None:
+        self.plain = plain
+        self._plain_entries_left = PLAIN_ENTRIES
+
+    @cached_property
+    def compiled(self) -> Callable[..., Any]:
+        """The function compiled with Numba, or the plain function if Numba is not installed."""
+        try:
+            from numba import njit
+        except ModuleNotFoundError:
+            return self.plain
+        compiled: Callable[..., Any] = njit(cache=True)(self.plain)
+        return compiled
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Call the plain or the compiled function: both return the same."""
+        if self._plain_entries_left >= 0:
+            self._plain_entries_left -= max(map(_entries, arguments))
+        function = self.plain if self._plain_entries_left >= 0 else self.compiled
+        return function(*arguments)
+
+
+def _entries(argument: Any) -> int:
+    """Return the number of entries of an array, of the largest of several arrays, or 1."""
+    if isinstance(argument, Routes):
+        return max(map(numpy.size, argument))
+    return numpy.size(argument)
 
 
 class MaxMin:
@@ -122,7 +149,7 @@ def _checked_link_count(routes: Routes, capacity_bps: float | Floats) -> int:
     return int(routes.links.max(initial=-1)) + 1
 
 
-@njit(cache=True)
+@CompiledForMany
 def _flows_on(links: Ints, count: int) -> Ints:
     flows = numpy.zeros(count, numpy.int32)
     for link in links:
@@ -130,7 +157,7 @@ def _flows_on(links: Ints, count: int) -> Ints:
     return flows
 
 
-@njit(cache=True)
+@CompiledForMany
 def _flows_by_link(routes: Routes, count: int) -> tuple[Ints, Ints]:
     """Return the inverse of `Routes`: the start of each link's flows, and the flows by link."""
     starts, links = routes
@@ -151,7 +178,7 @@ def _flows_by_link(routes: Routes, count: int) -> tuple[Ints, Ints]:
     return link_starts, flows
 
 
-@njit(cache=True)
+@CompiledForMany
 def _max_min_rates(
     routes: Routes, by_link: Routes, left: Floats, active: Bools, weights: Floats
 ) -> Floats:
@@ -196,7 +223,7 @@ def _max_min_rates(
     return rates
 
 
-@njit(cache=True)
+@CompiledForMany
 def _smallest_equal_share(routes: Routes, flows_on: Ints, capacity: Floats) -> Floats:
     starts, links = routes
     rates = numpy.full(len(starts) - 1, numpy.nan)

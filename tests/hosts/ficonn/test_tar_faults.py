@@ -352,12 +352,10 @@ def test_lost_and_doubled_probes_are_no_end() -> None:
     assert sum(bool(trip.arrived_s) for trip in trips) >= 35
 
 
-@pytest.mark.parametrize(
-    "block", [0, *(pytest.param(block, marks=pytest.mark.long) for block in range(1, 4))]
-)
-def test_random_failures_end_every_packet(block: int) -> None:
+@pytest.mark.parametrize(("first", "end"), [(0, 10), pytest.param(10, 200, marks=pytest.mark.long)])
+def test_random_failures_end_every_packet(first: int, end: int) -> None:
     """In 200 runs each packet arrives or has a reason, and none goes round until its TTL ends."""
-    for seed in range(50 * block, 50 * block + 50):
+    for seed in range(first, end):
         chance = random.Random(seed)
         net = network(ficonn=SMALL, seed=seed)
         pairs = [chance.sample(range(SMALL.servers), 2) for _ in range(6)]

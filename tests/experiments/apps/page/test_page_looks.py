@@ -6,7 +6,7 @@ import colorsys
 import json
 import re
 from functools import cache
-from itertools import pairwise, product
+from itertools import cycle, pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +111,9 @@ def specs_of(kind: str) -> list[str]:
     return [*examples, *(spec for spec in LARGE if spec.startswith(f"{kind},"))]
 
 
+EVERY_SPEC = [spec for kind in topos.kinds() for spec in specs_of(kind)]
+
+
 @cache
 def told_of(spec: str) -> dict[str, Any]:
     return recording_of(topos.parse(spec))
@@ -161,11 +164,20 @@ async def draw(tab: Browser, told: dict[str, Any], file: Path, at_s: float) -> N
 
 
 @pytest.mark.skipif(not CHROMIUM, reason="there is no chromium: apt-get install chromium")
-@pytest.mark.parametrize("kind", topos.kinds())
-def test_nothing_covers_anything_else(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "cases",
+    [
+        # Each network in one window: of two networks of a kind that follow, one in each.
+        pytest.param([*zip(EVERY_SPEC, cycle(WINDOWS), strict=False)], id="each"),
+        pytest.param([*product(EVERY_SPEC, WINDOWS)], id="all", marks=pytest.mark.long),
+    ],
+)
+def test_nothing_covers_anything_else(
+    cases: list[tuple[str, tuple[int, int]]], tmp_path: Path
+) -> None:
     async def visit() -> None:
         async with browser(tmp_path / "chromium") as tab:
-            for spec, window in product(specs_of(kind), WINDOWS):
+            for spec, window in cases:
                 told = told_of(spec)
                 await tab.look(*window)
                 await draw(tab, told, tmp_path / "page.html", 1.0)
@@ -314,7 +326,7 @@ def test_levels_cells_and_columns_are_named(spec: str, names: set[str]) -> None:
     assert names <= {note["text"] for note in picture_of(topos.parse(spec))["notes"]}
 
 
-@pytest.mark.parametrize("spec", [spec for kind in topos.kinds() for spec in specs_of(kind)])
+@pytest.mark.parametrize("spec", EVERY_SPEC)
 def test_a_sentence_says_what_the_network_is(spec: str) -> None:
     topology = topos.parse(spec)
     said = topology.description()

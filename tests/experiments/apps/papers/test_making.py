@@ -20,6 +20,7 @@ from experiments.models.simulator.sweeps import LIVE
 from experiments.models.workloads.workload import Workload
 from experiments.runs.plans.experiment import Experiment, System
 from experiments.runs.plans.values import plain
+from experiments.runs.reporting import style
 from experiments.runs.reporting.reproduced.page import kept
 from experiments.runs.reporting.reproduced.result import AGREES, Point, Settings
 from experiments.runs.trials.records import MANIFEST
@@ -49,6 +50,8 @@ class Counted:
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
     found = Counted()
+    # Figures are drawn, but not made into pixels, which takes longest.
+    monkeypatch.setattr(style, "rendered", lambda *_: b'<svg viewBox="0 0 1 1"></svg>')
     monkeypatch.setattr(reproductions, "names", lambda: ["first", "second", "third"])
     monkeypatch.setattr(reproductions, "figure", found.figure)
     return found

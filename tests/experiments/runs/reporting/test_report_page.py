@@ -178,9 +178,14 @@ def test_hostile_names_are_shown_and_not_run(tmp_path, run_writer, experiment):
 
 
 @pytest.fixture
-def broken(run_folder, tmp_path, monkeypatch):
-    """A run to be damaged: its figures are drawn, but not made into pixels, which takes longest."""
+def without_pixels(monkeypatch):
+    """Draw figures, but do not make them into pixels, which takes longest."""
     monkeypatch.setattr(style, "rendered", lambda *_: b'<svg viewBox="0 0 1 1"></svg>')
+
+
+@pytest.fixture
+def broken(run_folder, tmp_path, without_pixels):
+    """A run to be damaged."""
     return Path(shutil.copytree(run_folder, tmp_path / "run"))
 
 
@@ -225,9 +230,9 @@ def test_a_trial_over_machines_tells_of_each(broken):
 def test_a_trial_whose_verdict_or_readings_are_damaged_is_left_out(broken, part, value, words):
     file = broken / "trials" / "0000" / "trial.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {part: value}))
-    page, missing = write_report(broken)
+    missing = read(broken).missing  # which the report shows
     assert missing[0].startswith(f"{file} is damaged: ") and words in missing[0]
-    assert missing[0] in Outline(page.read_text()).text
+    assert "3 of 4 planned trials have records" in missing[1]
 
 
 def test_an_ideal_of_zero_has_no_share(broken):
@@ -317,7 +322,7 @@ def test_text_and_lines_stand_out_from_their_background(mode):
         assert contrast >= least, f"{name} has a contrast of {contrast:.1f}"
 
 
-def test_it_begins_with_what_came_of_the_run(tmp_path, run_writer, experiment):
+def test_it_begins_with_what_came_of_the_run(tmp_path, run_writer, experiment, without_pixels):
     known = replace(experiment, name="bcube-tree")
     page, _ = write_report(run_writer(tmp_path / "run", known))
     text = page.read_text()
