@@ -31,7 +31,8 @@ CASES = [
 ]
 # Rounds of probes that follow one another sooner, to spare virtual time.
 EAGER = replace(FAST, probe_interval_s=1.0, probe_jitter_s=0.25)
-# With them, a table of TAR was seen to repeat another next hop than its router's after a repair.
+# After a new path of TAR has settled, a table repeats the previous hop, which is still set up, for
+# up to one more period (`NextHopChanges`). With rounds each second this is often the case.
 WITHOUT_HURRY = ("tar", "tar-far-side")
 
 
