@@ -30,6 +30,7 @@ def command(
     sudo ./pillarbox exec 0.0
     sudo ./pillarbox exec 4.3 iperf3 -s
     sudo ./pillarbox exec --user nobody 4.3 python3 their_server.py
+    sudo ./pillarbox exec outside curl http://1.2/       the client of a lab with gateways
     """
     from experiments.lab.emulation import lab_registry
     from experiments.lab.emulation.server_names import with_ips

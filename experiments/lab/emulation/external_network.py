@@ -25,7 +25,7 @@ from hosts.base.load import router_for
 from topos.base.errors import require
 from topos.base.topology import Topology
 
-NAME = "outside"
+OUTSIDE = "outside"
 ADDRESS, PREFIX, PREFIX_LENGTH = "192.0.2.1", "192.0.2.0", 24  # RFC 5737: documentation
 LOOPBACK = 1
 SYSCTLS = {
@@ -64,7 +64,7 @@ class ExternalNetwork:
         assert topology is not None
         self._links: dict[int, Any] = {}
         with fabric().batch():
-            node = net.add_bystander(NAME)
+            node = net.add_bystander(OUTSIDE)
             with node.live_namespace():
                 for name, value in SYSCTLS.items():
                     write_sysctl(name, value)
@@ -72,7 +72,7 @@ class ExternalNetwork:
             node.send(link_requests.add_address(LOOPBACK, ADDRESS, 32))
             for number, server in enumerate(gateways):
                 host = net[topology.node_name(server)]
-                names = {"intfName1": f"{NAME}-eth{number}", "intfName2": f"uplink{server}"}
+                names = {"intfName1": f"{OUTSIDE}-eth{number}", "intfName2": f"uplink{server}"}
                 link = net.addLink(node, host, bw=None, mtu=mtu, **names)
                 self._links[server] = link
                 with host.live_namespace():

@@ -26,7 +26,7 @@ from experiments.lab.emulation import convergence, switching
 from experiments.lab.emulation.active_faults import ActiveFault
 from experiments.lab.emulation.defaults import usual_routing
 from experiments.lab.emulation.drops import drops_by_reason
-from experiments.lab.emulation.external_network import gateway_options
+from experiments.lab.emulation.external_network import OUTSIDE, gateway_options
 from experiments.lab.emulation.fabric import Fabric
 from experiments.lab.emulation.forwarders import NURSERY_ENDED
 from experiments.lab.emulation.local_fabric import LocalFabric
@@ -196,6 +196,10 @@ class Lab:
 
     def server(self, text: str) -> int:
         """Return the server with an address or host name (``h7``)."""
+        require(
+            text != OUTSIDE or not self.gateways,
+            f"{OUTSIDE} is not a server: run programs there with `exec {OUTSIDE} CMD`",
+        )
         node = self.node(text)
         require(node < self.topology.servers, f"{text} is a switch: name a server")
         return node

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from experiments.lab.emulation.external_network import ADDRESS, NAME
+from experiments.lab.emulation.external_network import ADDRESS, OUTSIDE
 from experiments.lab.linux import sandbox
 from topos.base.errors import PillarboxError
 from topos.base.topology import Topology
@@ -44,7 +44,7 @@ def make_known(topology: Topology, hosts: Iterable[Any] = ()) -> None:
 
     Outside a sandbox, programs use the machine's names, and also keep its host name.
     """
-    if sandbox.name_hosts([f"{ADDRESS} {NAME}", *hosts_lines(topology)]):
+    if sandbox.name_hosts([f"{ADDRESS} {OUTSIDE}", *hosts_lines(topology)]):
         for host in hosts:
             host.live_namespace().set_host_name(host.name)
 

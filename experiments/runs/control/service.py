@@ -19,6 +19,7 @@ from contextlib import suppress
 from typing import Any, TypeAlias
 
 from experiments.lab.emulation import server_names
+from experiments.lab.emulation.external_network import OUTSIDE
 from experiments.lab.emulation.lab import Lab
 from experiments.lab.emulation.sampling import LabSampler
 from experiments.lab.linux import cgroups
@@ -133,6 +134,8 @@ class Service:
             now_s = time.monotonic()
             sample = self._sampler.sample(log_from)
             return {**sample, "traffic": last_workload_progress(lab, since_s), "traffic_to": now_s}
+        if what == "enter" and asked.get("server") == OUTSIDE and lab.gateways:
+            return {**self._enter_node(OUTSIDE, files), "prompt": rf"{OUTSIDE} \$ "}
         if what == "enter":
             return self._enter(self._server(asked, "server"), files)
         if what == "about":
@@ -181,11 +184,16 @@ class Service:
         about = {"network": topology.spec, "prompt": server_names.shell_prompt(topology, server)}
         if reach:
             return {**about, "reach": reach}
-        files.append(self._lab.namespace_of(server))
-        with self._lab.host(server).live_namespace():
+        return {**self._enter_node(topology.node_name(server), files), **about}
+
+    def _enter_node(self, name: str, files: list[int]) -> dict[str, Any]:
+        """Add the namespaces of a node of this computer to the files that an answer carries."""
+        namespace = self._lab.net[name].live_namespace()
+        files.append(int(namespace.descriptor))
+        with namespace:
             files.append(current_host_name())
         files.extend(os.open(f"/proc/self/ns/{kind}", os.O_RDONLY) for kind in NAMESPACES)
-        return {**about, "group": cgroups.programs().procs_files}
+        return {"network": self._lab.topology.spec, "group": cgroups.programs().procs_files}
 
     def _server(self, asked: dict[str, Any], key: str) -> int:
         address = asked.get(key)

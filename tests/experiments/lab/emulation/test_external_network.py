@@ -66,7 +66,7 @@ def test_clients_outside_and_inside_survive_the_loss_of_a_gateway(
     whole = [str(len(PAGE))] * FETCHES
     with running(bcube, LabSettings(plane=plane), tmp_path / "lab", gateways=gateways) as lab:
         lab.wait_converged()
-        out, server = lab.net[external_network.NAME], lab.host(inside)
+        out, server = lab.net[external_network.OUTSIDE], lab.host(inside)
         # No aggregator takes the place of mini-switches: uplinks are cables beside theirs.
         assert len(lab.net.switches) == bcube.switches
         assert len(lab.net.links) == bcube.cables + len(gateways)
@@ -107,6 +107,18 @@ def test_only_routing_that_knows_gateways_has_them(tmp_path: Path) -> None:
 
     with pytest.raises(PillarboxError, match="dfr of dcell,4,1 has no gateways: use BCube's bsr"):
         Lab(topos.parse("dcell,4,1"), LabSettings(), tmp_path, gateways=[3])
+
+
+def test_programs_run_outside_from_another_terminal() -> None:
+    up = pillarbox("up", "bcube,2,1", "--gateway", "1.0", "--plane", "python", "--detach")
+    lab = ("--lab", up.stdout.split()[1].rstrip(":"))
+    try:
+        pinged = pillarbox("exec", *lab, "outside", "ping", "-c", "1", "0.1")
+        assert "1 received" in pinged.stdout, pinged
+        refused = pillarbox("kill", *lab, "outside")
+        assert "outside is not a server: run programs there with `exec outside" in refused.stderr
+    finally:
+        pillarbox("down", *lab)
 
 
 def test_the_outside_has_a_prompt_and_gateways_stay(tmp_path: Path) -> None:
