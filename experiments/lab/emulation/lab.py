@@ -196,16 +196,16 @@ class Lab:
 
     def server(self, text: str) -> int:
         """Return the server with an address or host name (``h7``)."""
-        require(
-            text != OUTSIDE or not self.gateways,
-            f"{OUTSIDE} is not a server: run programs there with `exec {OUTSIDE} CMD`",
-        )
         node = self.node(text)
         require(node < self.topology.servers, f"{text} is a switch: name a server")
         return node
 
     def node(self, text: str) -> int:
         """Return the node with an address or name."""
+        require(
+            text != OUTSIDE or not self.gateways,
+            f"{OUTSIDE} is not a server: run programs there with `exec {OUTSIDE} CMD`",
+        )
         return self.topology.node(text)
 
     def name(self, node: int) -> str:

@@ -115,7 +115,7 @@ def test_programs_run_outside_from_another_terminal() -> None:
     try:
         pinged = pillarbox("exec", *lab, "outside", "ping", "-c", "1", "0.1")
         assert "1 received" in pinged.stdout, pinged
-        refused = pillarbox("kill", *lab, "outside")
+        refused = pillarbox("ping", *lab, "0.0", "outside")
         assert "outside is not a server: run programs there with `exec outside" in refused.stderr
     finally:
         pillarbox("down", *lab)
