@@ -30,7 +30,7 @@ def sandboxed(topology: Topology, **settings: Any) -> Iterator[Lab]:
     from experiments.lab.linux import sandbox
 
     sandbox.enter()
-    from experiments.lab.emulation.lab import running
+    from experiments.lab.emulation.local_fabric import running
     from hosts.live.settings import LabSettings
 
     with (

@@ -20,10 +20,10 @@ from mininet.net import Mininet
 from mininet.node import Host
 from mininet.nodelib import LinuxBridge
 
-from experiments.lab.emulation.active_faults import Faults
 from experiments.lab.emulation.cable_shapes import CableShape, CableShapes
 from experiments.lab.emulation.lab import Lab
 from experiments.lab.emulation.lab_network import allow_open_files
+from experiments.lab.emulation.local_fabric import LocalFabric
 from experiments.lab.linux.namespaces import Namespace, fabric
 from experiments.runs.trials import trial_worker
 from experiments.runs.trials.order import TrialMeasurements, TrialOrder
@@ -110,21 +110,21 @@ class StockNet(Mininet):
                 intf.node.cmd(f"ip link set dev {intf.name} mtu {self._mtu}")
 
 
-class StockLab(Lab):
-    """Live lab on stock Mininet nodes, for networks whose servers do not relay."""
+class StockFabric(LocalFabric):
+    """Stock Mininet nodes and cables, for networks whose servers do not relay."""
 
-    def _net(self) -> Any:
-        return StockNet(self.topology.spec, self.settings.rate_mbit, self.settings.mtu)
-
-    def _faults(self) -> Faults:
-        return Faults(self.net)
+    def new_net(self) -> Any:
+        """Return the network of Mininet's own nodes and cables, not yet started."""
+        settings = self.lab.settings
+        return StockNet(self.lab.topology.spec, settings.rate_mbit, settings.mtu)
 
 
 def run_trial(order: TrialOrder, connection: Any, folder: Path) -> TrialMeasurements:
     """Run one trial in a stock Mininet lab; return its measurements."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     trial = order.trial
-    with StockLab(order.topology, trial.system, folder, trial.seed) as lab:
+    fabric = StockFabric()
+    with Lab(order.topology, trial.system, folder, trial.seed, fabric=fabric) as lab:
         return trial_worker.measured_in(lab, order, connection.send)
 
 

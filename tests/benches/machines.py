@@ -76,14 +76,15 @@ def _lab(spec: str, machines: int, cuts_tunnels: bool = True, **how: Any) -> Ite
     from experiments.apps.cluster.cluster_fabric import ClusterFabric
     from experiments.apps.cluster.local_machines import OneComputer
     from experiments.lab.emulation import lab_registry
-    from experiments.lab.emulation.lab import Lab
+    from experiments.lab.emulation.lab import Fabric, Lab
+    from experiments.lab.emulation.local_fabric import LocalFabric
     from experiments.lab.linux import sandbox
     from hosts.live.settings import LabSettings
 
     place = lab_registry.create_lab_folder()
     sandbox.enter()
     settings, topology = LabSettings(**how), parse(spec)
-    fabric = None
+    fabric: Fabric = LocalFabric()
     if machines > 1:
         fabric = ClusterFabric(ground=OneComputer(machines, cuts_tunnels=cuts_tunnels))
     try:

@@ -21,6 +21,7 @@ from topos.base.spec import parse
 
 if TYPE_CHECKING:
     from experiments.lab.emulation.lab import Lab
+    from experiments.lab.emulation.local_fabric import LocalFabric
 
 PYTHON, EBPF = "python", "ebpf"
 QUICK = (("bcube,4,1", PYTHON), ("bcube,4,1", EBPF))
@@ -106,7 +107,7 @@ def lab_costs(spec: str, plane: str, idle_s: float) -> Row:
     before_mib = kernel_mib(MODULES)
     with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
         start_s = time.perf_counter()
-        lab = Lab(topology, LabSettings(plane=plane), Path(folder))
+        lab = Lab(topology, LabSettings(plane=plane), Path(folder), fabric=LocalFabric())
         cables_s = time.perf_counter()
         lab.start()
         ready_s = time.perf_counter()

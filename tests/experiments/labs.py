@@ -26,7 +26,7 @@ WAIT_S = 60.0  # only a guard
 def lab_of(spec: str, folder: Path, **settings: Any) -> Iterator[Lab]:
     """Bring a lab up, with these of `LabSettings`, and wait until its routing has settled."""
     from experiments.lab.emulation import packet_tracing
-    from experiments.lab.emulation.lab import running
+    from experiments.lab.emulation.local_fabric import running
     from hosts.live.settings import LabSettings
 
     packet_tracing.TRACE_S = (

@@ -233,8 +233,8 @@ TEACHERS = {
 
 
 def test_students_files_are_opened_by_one_reader_alone() -> None:
-    modules = [*(CHECKOUT / "experiments" / "grading").rglob("*.py")]
-    modules += [*(CHECKOUT / "experiments" / "commands").glob("grade*.py")]
+    modules = [*(CHECKOUT / "experiments" / "apps" / "teaching").rglob("*.py")]
+    modules += [*(CHECKOUT / "experiments" / "cli" / "commands").glob("grade*.py")]
     found = {(file.stem, where, line) for file in modules for where, line in _reads(file)}
     assert len(modules) > 20
     assert [one for one in sorted(found) if not {one[:2], (one[0], "*")} & TEACHERS] == [], (

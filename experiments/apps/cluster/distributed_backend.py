@@ -11,7 +11,7 @@ from experiments.runs.trials.order import TrialOrder
 from experiments.runs.trials.trial_backend import TrialBackend
 
 if TYPE_CHECKING:
-    from experiments.apps.cluster.cluster_fabric import ClusterFabric
+    from experiments.apps.cluster.machines import Machines
 
 
 class DistributedTrialBackend(TrialBackend):
@@ -19,7 +19,7 @@ class DistributedTrialBackend(TrialBackend):
 
     lead_s = 0.6  # seconds before the start barrier, enough for three calls to each machine
 
-    def __init__(self, fabric: ClusterFabric) -> None:
+    def __init__(self, fabric: Machines) -> None:
         super().__init__(fabric.lab)
         self._fabric = fabric
 

@@ -19,7 +19,7 @@ from experiments.lab.observe.port_capture import CapturePort, capture
 from topos.base.errors import require
 
 if TYPE_CHECKING:
-    from experiments.apps.cluster.cluster_fabric import ClusterFabric
+    from experiments.apps.cluster.machines import Machines
     from experiments.lab.emulation.lab import Lab
 
 # maximum frames and bytes of a capture on one machine, which keeps frames in memory
@@ -50,7 +50,7 @@ def capture_on_machine(part: Lab, asked: dict[str, Any]) -> dict[str, Any]:
 # -- in the lab's process --------------------------------------------------------------------------
 
 
-def capture_on_all_machines(fabric: ClusterFabric, asked: dict[str, Any]) -> dict[str, Any]:
+def capture_on_all_machines(fabric: Machines, asked: dict[str, Any]) -> dict[str, Any]:
     """Capture frames on all machines of a lab; return the merged file and its frame counts."""
     how, topology = dict(asked["how"]), fabric.lab.topology
     require(
@@ -83,7 +83,7 @@ def capture_on_all_machines(fabric: ClusterFabric, asked: dict[str, Any]) -> dic
     }
 
 
-def _frames(fabric: ClusterFabric, machine: int, answer: dict[str, Any]) -> Iterator[CapturedFrame]:
+def _frames(fabric: Machines, machine: int, answer: dict[str, Any]) -> Iterator[CapturedFrame]:
     """Yield the frames captured on a machine, with timestamps by the lab's clock."""
     shift_s = _offset_s() - answer["ahead_s"] + fabric.clocks.lab_time_s(machine, 0.0)
     frames = Reader(BytesIO(base64.b64decode(answer["data"])))

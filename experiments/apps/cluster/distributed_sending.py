@@ -31,7 +31,7 @@ from experiments.models.workloads.flows import (
 from topos.base.errors import PillarboxError, require
 
 if TYPE_CHECKING:
-    from experiments.apps.cluster.cluster_fabric import ClusterFabric
+    from experiments.apps.cluster.machines import Machines
 
 LOOK_S = 0.2  # interval between requests for flows' progress, in seconds
 
@@ -41,7 +41,7 @@ class Generators:
 
     Parameters
     ----------
-    fabric : ClusterFabric
+    fabric : Machines
         The machines of the running lab.
     flows : sequence of Flow
         The flows to send, numbered from 0.
@@ -55,7 +55,7 @@ class Generators:
 
     def __init__(
         self,
-        fabric: ClusterFabric,
+        fabric: Machines,
         flows: Sequence[Flow],
         sending: Sending,
         *,

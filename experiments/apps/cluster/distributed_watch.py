@@ -19,7 +19,7 @@ from experiments.runs.trust.watch import Watch, faults_since
 from topos.base.errors import PillarboxError
 
 if TYPE_CHECKING:
-    from experiments.apps.cluster.cluster_fabric import ClusterFabric
+    from experiments.apps.cluster.machines import Machines
 
 LOST, BACK = "was lost", "was away and came back"
 
@@ -55,13 +55,13 @@ class WatchOverMachines:
 
     Parameters
     ----------
-    fabric : ClusterFabric
+    fabric : Machines
         The machines of the running lab.
     come_and_go : bool
         Whether flows come and go, as for `Watch`.
     """
 
-    def __init__(self, fabric: ClusterFabric, *, come_and_go: bool = False) -> None:
+    def __init__(self, fabric: Machines, *, come_and_go: bool = False) -> None:
         self._fabric = fabric
         self._begin_s = 0.0
         self._before: Machine | None = None

@@ -11,7 +11,7 @@ from experiments.lab.emulation.meter import MeterReading
 from topos.base.errors import PillarboxError
 
 if TYPE_CHECKING:
-    from experiments.apps.cluster.cluster_fabric import ClusterFabric
+    from experiments.apps.cluster.machines import Machines
 
 AHEAD_S = 0.02  # lead time of an action that all machines perform simultaneously, in seconds
 
@@ -26,7 +26,7 @@ class HalfCable(NamedTuple):
 class RemoteCableShapes(CableShapes):
     """Rates, delays and losses of cables between machines; each machine sets its own end."""
 
-    def __init__(self, net: Any, usual: CableShape, fabric: ClusterFabric) -> None:
+    def __init__(self, net: Any, usual: CableShape, fabric: Machines) -> None:
         super().__init__(net, usual)
         self._fabric = fabric
 
@@ -70,7 +70,7 @@ class DistributedMeter:
     Counters of a lost machine keep their last value, and its queue depths are 0.
     """
 
-    def __init__(self, fabric: ClusterFabric) -> None:
+    def __init__(self, fabric: Machines) -> None:
         self._fabric = fabric
         self._directions: dict[int, tuple[int, int, int]] = {}
         self._received: dict[int, int] = {}

@@ -28,7 +28,7 @@ from hosts.linux.calls import inside
 from topos.base.errors import PillarboxError, UnsupportedError, require
 
 if TYPE_CHECKING:
-    from experiments.apps.cluster.cluster_fabric import ClusterFabric
+    from experiments.apps.cluster.machines import Machines
 
 
 class RemoteNamespace:
@@ -51,7 +51,7 @@ class RemoteNamespace:
 class Entrances:
     """Opens namespaces of servers on other emulated machines, each requested once."""
 
-    def __init__(self, fabric: ClusterFabric) -> None:
+    def __init__(self, fabric: Machines) -> None:
         self._fabric = fabric
         self._open: dict[int, tuple[int, int]] = {}
         self._lock = threading.Lock()
@@ -90,7 +90,7 @@ class RemoteNode:
 
     waiting = False  # attribute for Mininet's prompt: no shell runs inside the node
 
-    def __init__(self, name: str, node: int, fabric: ClusterFabric, entrances: Entrances) -> None:
+    def __init__(self, name: str, node: int, fabric: Machines, entrances: Entrances) -> None:
         self.name, self._node = name, node
         self._fabric, self._entrances = fabric, entrances
         self._is_server = node < fabric.lab.topology.servers
@@ -151,7 +151,7 @@ class DistributedCable(NamedTuple):
 class DistributedNet(dict[str, RemoteNode]):
     """All servers, switches and cables of a lab over several machines, by node name."""
 
-    def __init__(self, fabric: ClusterFabric, entrances: Entrances) -> None:
+    def __init__(self, fabric: Machines, entrances: Entrances) -> None:
         topology, settings = fabric.lab.topology, fabric.lab.settings
         usual = CableShape(settings.rate_mbit, settings.delay, settings.loss)
         self.shapes = RemoteCableShapes(self, usual, fabric)
@@ -180,7 +180,7 @@ class DistributedNet(dict[str, RemoteNode]):
 class DistributedTracer(PacketTracer):
     """Traces packets on a lab over machines: the parts send, receive and follow marked packets."""
 
-    def __init__(self, fabric: ClusterFabric) -> None:
+    def __init__(self, fabric: Machines) -> None:
         lab = fabric.lab
         super().__init__(lab.topology, fabric.net, fabric.forwarders, lab.dead)
         self._fabric = fabric
@@ -237,7 +237,7 @@ class DistributedTracer(PacketTracer):
 class DistributedForwarders:
     """The forwarders of all machines, or the servers of a network whose servers do not relay."""
 
-    def __init__(self, fabric: ClusterFabric) -> None:
+    def __init__(self, fabric: Machines) -> None:
         self._fabric = fabric
         self.pids: dict[int, int] = {}  # this process has started no forwarder
         # last log line of each forwarder that has ended unexpectedly, by server
@@ -267,7 +267,7 @@ class DistributedForwarders:
 class DistributedFaults(Faults):
     """Faults of cables whose ends may be on two machines, injected at both at an agreed instant."""
 
-    def __init__(self, fabric: ClusterFabric) -> None:
+    def __init__(self, fabric: Machines) -> None:
         super().__init__(fabric.net)
         self._fabric = fabric
         self._lost: set[int] = set()

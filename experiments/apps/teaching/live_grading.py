@@ -286,12 +286,12 @@ def _live_marks(
     student: Work | None = None,
     partner: PartnerStudent | None = None,
 ) -> list[Mark]:
-    from experiments.lab.emulation.lab import Lab
+    from experiments.lab.emulation.local_fabric import running
 
     lab: Any = sheet.lab
     settings, checks = LabSettings(routing=routing, plane="python"), live_checks_of(sheet, partner)
     try:
-        with Lab(topos.parse(lab.LIVE_NETWORK), settings, folder) as live:
+        with running(topos.parse(lab.LIVE_NETWORK), settings, folder) as live:
             work = LiveWork(sheet, live, student, partner and partner.sheet)
             return [mark_of_check(check, work)[0] for check in checks]
     except PillarboxError as error:

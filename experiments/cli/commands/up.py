@@ -175,6 +175,7 @@ def command(
     if not no_sandbox and not cluster:  # A lab on a cluster has no node on this machine.
         sandbox.enter()
     from experiments.lab.emulation.lab import Lab
+    from experiments.lab.emulation.local_fabric import LocalFabric
     from experiments.lab.linux.sweep import SweptLab
     from experiments.runs.control import prompt
     from experiments.runs.control.service import Service
@@ -193,7 +194,10 @@ def command(
             stack.callback(run.end)
         leading = [topology.server(gateway) for gateway in gateways]
         over = _over_machines(machines, cluster, weights) if machines or cluster else None
-        lab = stack.enter_context(Lab(topology, settings, place.folder, seed, leading, over))
+        fabric = over or LocalFabric()
+        lab = stack.enter_context(
+            Lab(topology, settings, place.folder, seed, leading, fabric=fabric)
+        )
         service = Service(lab, over.requests() if over else None)
         stack.callback(service.close)
         _wait_converged(lab)

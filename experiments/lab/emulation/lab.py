@@ -1,6 +1,6 @@
 """A running lab: cables and bridges, a forwarder on every server, faults, and an event log.
 
->>> with Lab(topos.parse("bcube,4,1"), LabSettings()) as lab:            # doctest: +SKIP
+>>> with running(topos.parse("bcube,4,1"), LabSettings(), folder) as lab:    # doctest: +SKIP
 ...     lab.net["h0"].cmd("ping -c 1", lab.net["h15"].IP())
 ...     lab.kill(3)
 ...     lab.trace(0, 15)
@@ -16,21 +16,20 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from experiments.lab.emulation import convergence, switching
-from experiments.lab.emulation.active_faults import ActiveFault
+from experiments.lab.emulation.active_faults import ActiveFault, Faults
 from experiments.lab.emulation.defaults import usual_routing
 from experiments.lab.emulation.drops import drops_by_reason
 from experiments.lab.emulation.external_network import OUTSIDE, gateway_options
-from experiments.lab.emulation.fabric import Fabric
+from experiments.lab.emulation.fabric import ForwarderQueries, Nodes
 from experiments.lab.emulation.forwarders import NURSERY_ENDED
-from experiments.lab.emulation.local_fabric import LocalFabric
-from experiments.lab.emulation.packet_tracing import computed
+from experiments.lab.emulation.meter import MeterReading
+from experiments.lab.emulation.packet_tracing import PacketTracer, computed
 from experiments.lab.emulation.setting_checks import check_settings
 from hosts.base.failures import Failures, failure_texts
 from hosts.base.fault_kinds import CARRIER_LOST, RACK, SERVER, fault_kind
@@ -38,6 +37,68 @@ from hosts.base.faults import Fault
 from hosts.live.settings import LabSettings
 from topos.base.errors import require
 from topos.base.topology import Topology
+
+
+class Fabric(Protocol):
+    """The nodes and cables of one lab, and the actions on them; `attach` makes most attributes."""
+
+    machines: int  # number of machines
+    ahead_s: float  # lead time of a fault request before the fault takes effect, in seconds
+    trial_backend: Any  # backend of trials (`experiments.runs.trials`); None: the default
+
+    @property
+    def net(self) -> Nodes:
+        """All servers, switches and cables."""
+
+    @property
+    def faults(self) -> Faults:
+        """Faults of cables, switches and racks."""
+
+    @property
+    def forwarders(self) -> ForwarderQueries | None:
+        """Forwarders of the servers; None if servers do not relay."""
+
+    @property
+    def tracer(self) -> PacketTracer:
+        """Tracer of marked packets."""
+
+    def attach(self, lab: Lab) -> None:
+        """Set the lab of this fabric, and prepare its nodes and cables."""
+
+    def start(self) -> None:
+        """Start all nodes, and wait until every forwarder is ready."""
+
+    def stop(self) -> None:
+        """End all programs, forwarders, nodes and cables."""
+
+    def kill(self, server: int) -> None:
+        """End a server's forwarder and all its programs."""
+
+    def revive(self, server: int) -> None:
+        """Restart a dead server, without its former programs."""
+
+    def resize(self, servers: int) -> None:
+        """Add or remove servers; raise PillarboxError if this is impossible."""
+
+    def set_failures(self, failures: Failures) -> None:
+        """Report failures that change a carrier to switches that route."""
+
+    def reach(self, server: int) -> list[str]:
+        """Return the command prefix that starts programs on a server of another computer."""
+
+    def echoes(
+        self, source: int, destinations: Sequence[int], wait_s: float
+    ) -> dict[int, float | None]:
+        """Ping each destination once; return RTTs in ms by destination, None after a timeout."""
+
+    def bytes_sent(self) -> dict[str, int]:
+        """Return the number of bytes sent by each port of each server, by interface name."""
+
+    def counters(self) -> MeterReading:
+        """Return the current byte counters of all cables and servers; thread-safe."""
+
+    def status(self) -> dict[str, Any]:
+        """Return the entries of the lab's status that only this kind of fabric has."""
 
 
 class Lab:
@@ -55,8 +116,8 @@ class Lab:
         Seed of the routers' random choices.
     gateways : sequence of int
         Servers with an uplink to the outside (see `external_network`).
-    fabric : Fabric, optional
-        Nodes and cables of the lab (default: on this machine).
+    fabric : Fabric
+        Nodes and cables of the lab, such as `local_fabric.LocalFabric` on this machine.
     """
 
     def __init__(
@@ -66,7 +127,8 @@ class Lab:
         folder: Path,
         seed: int = 0,
         gateways: Sequence[int] = (),
-        fabric: Fabric | None = None,
+        *,
+        fabric: Fabric,
     ) -> None:
         check_settings(topology, settings)
         self.routing = settings.routing or usual_routing(topology)
@@ -85,7 +147,7 @@ class Lab:
         self.dead: set[int] = set()
         self.lost_nodes: set[int] = set()  # nodes that failed together with their machine
         self._events = folder / "events.jsonl"
-        self.fabric: Fabric = fabric or LocalFabric()
+        self.fabric = fabric
         self.fabric.attach(self)
         self.net, self.faults = self.fabric.net, self.fabric.faults
         self.forwarders = self.fabric.forwarders
@@ -331,17 +393,3 @@ class Lab:
     def print_event(self, sentence: str) -> None:
         """Print an event that no command has caused at the lab's terminal."""
         print(f"*** {sentence}", file=sys.stderr, flush=True)
-
-
-@contextmanager
-def running(
-    topology: Topology,
-    settings: LabSettings,
-    folder: Path,
-    seed: int = 0,
-    gateways: Sequence[int] = (),
-) -> Iterator[Lab]:
-    """Run a lab with a control socket until the block ends."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with Lab(topology, settings, folder, seed, gateways) as lab:
-        yield lab

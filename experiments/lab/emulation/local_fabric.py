@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from experiments.lab.emulation import server_names
 from experiments.lab.emulation.active_faults import Faults
 from experiments.lab.emulation.external_network import ExternalNetwork
 from experiments.lab.emulation.forwarders import Forwarders
+from experiments.lab.emulation.lab import Lab
 from experiments.lab.emulation.lab_network import LabNet, end_programs_in
 from experiments.lab.emulation.meter import Meter, MeterReading
 from experiments.lab.emulation.nodes import LabSwitch, sent_bytes_and_frames
@@ -20,11 +23,9 @@ from experiments.lab.linux.queueing import Queue
 from experiments.lab.observe.pings import echoes
 from hosts.base.failures import Failures
 from hosts.base.load import router_for
+from hosts.live.settings import LabSettings
 from topos.base.errors import require
 from topos.base.topology import Topology
-
-if TYPE_CHECKING:
-    from experiments.lab.emulation.lab import Lab
 
 # Largest number of servers, in a network without relays, that get static ARP entries of all
 # servers. The kernel accepts at most 1024 learned ARP entries (gc_thresh3) of all servers.
@@ -32,7 +33,7 @@ MOST_STATIC_ARP = 256
 
 
 class LocalFabric:
-    """The nodes and cables of a lab on this machine; see `fabric.Fabric`."""
+    """The nodes and cables of a lab on this machine; see `lab.Fabric`."""
 
     machines = 1
     ahead_s = 0.0
@@ -209,3 +210,17 @@ class LocalFabric:
     def status(self) -> dict[str, Any]:
         """Return no entries: the lab's own status is complete."""
         return {}
+
+
+@contextmanager
+def running(
+    topology: Topology,
+    settings: LabSettings,
+    folder: Path,
+    seed: int = 0,
+    gateways: Sequence[int] = (),
+) -> Iterator[Lab]:
+    """Run a lab on this machine until the block ends."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with Lab(topology, settings, folder, seed, gateways, fabric=LocalFabric()) as lab:
+        yield lab

@@ -49,7 +49,7 @@ from topos.base.errors import require
 from topos.ficonn import BACKUP, SWITCH, FiConn
 
 if TYPE_CHECKING:
-    from experiments.models.simulator.adapting import ProbeTimes
+    from experiments.models.simulator.probe_times import ProbeTimes
 
 
 class TarServer:

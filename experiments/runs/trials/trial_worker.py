@@ -75,7 +75,7 @@ def main(descriptor: int, parent: int, run: Run | None = None) -> None:
 
 def run_trial(order: TrialOrder, connection: Any, folder: Path) -> TrialMeasurements:
     """Run one trial of an experiment in this process; return its measurements."""
-    from experiments.lab.emulation.lab import running
+    from experiments.lab.emulation.local_fabric import running
 
     trial = order.trial
     connection.send(("phase", "starting servers"))

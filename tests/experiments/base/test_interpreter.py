@@ -16,7 +16,6 @@ from experiments.base.files import CHECKOUT
 
 ALLOWED = {
     "experiments/base/interpreter.py",
-    "tests/harness/steps.py",  # developers' tools, in the checkout
     "experiments/apps/teaching/child.py",  # isolated as well, and without site-packages
 }
 

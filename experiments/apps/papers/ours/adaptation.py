@@ -26,8 +26,9 @@ from experiments.models.arrays import Ints
 from experiments.models.fluid.directed_links import Routes, link_count
 from experiments.models.fluid.rates import max_min
 from experiments.models.simulator import around
-from experiments.models.simulator.adapting import ProbeTimes, adaptive_flows
+from experiments.models.simulator.adapting import adaptive_flows
 from experiments.models.simulator.failure_sets import draw
+from experiments.models.simulator.probe_times import ProbeTimes
 from experiments.runs.reporting.reproduced.result import Point, Settings
 from topos.base.spec import parse
 from topos.base.topology import Topology

@@ -58,7 +58,7 @@ def sandboxed_relay_lab(
     from experiments.lab.linux import sandbox
 
     sandbox.enter()
-    from experiments.lab.emulation.lab import running
+    from experiments.lab.emulation.local_fabric import running
     from hosts.live.settings import LabSettings
     from topos.base.spec import parse
 

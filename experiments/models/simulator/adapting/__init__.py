@@ -9,23 +9,16 @@ and `ProbeTimes`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from numpy.random import Generator
 
 from experiments.models.arrays import Bools, Ints
 from experiments.models.fluid.directed_links import Routes
 from experiments.models.simulator.compiled_networks import network_table
+from experiments.models.simulator.probe_times import ProbeTimes
 from topos.base.errors import require
 from topos.base.topology import Topology
-
-
-class ProbeTimes(NamedTuple):
-    """Start times of flows and intervals of probes (TAR's probes are sequential)."""
-
-    at_once: bool = False  # True: all flows start simultaneously; False: spread over a probe round
-    # whether probe intervals have a random part, which prevents oscillation
-    random_part: bool = True
 
 
 class AdaptiveFlows(Protocol):

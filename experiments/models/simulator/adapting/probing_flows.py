@@ -27,8 +27,8 @@ import numpy
 from experiments.models.arrays import Bools, Floats, Ints
 from experiments.models.fluid.directed_links import Routes, hop_counts, link_count
 from experiments.models.fluid.rates import link_loads, max_min
-from experiments.models.simulator.adapting import ProbeTimes
 from experiments.models.simulator.hops import in_blocks
+from experiments.models.simulator.probe_times import ProbeTimes
 from hosts.base.bandwidth import mean
 from hosts.base.rules import NONE
 from hosts.base.timers import timers_for

@@ -247,7 +247,7 @@ async def replay(tab: Browser, cable: str) -> None:
 
 @pytest.mark.root
 def test_a_cable_is_cut_and_healed_by_hand_and_seen_again(tmp_path: Path) -> None:
-    from experiments.lab.emulation.lab import running
+    from experiments.lab.emulation.local_fabric import running
     from experiments.runs.control.client import ask
     from experiments.runs.control.service import Service
 

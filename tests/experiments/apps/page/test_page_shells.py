@@ -20,7 +20,7 @@ PATIENCE_S = 60.0
 
 
 def at_lab(folder: Path, visit: Callable[[Any, str], Awaitable[None]]) -> None:
-    from experiments.lab.emulation.lab import running
+    from experiments.lab.emulation.local_fabric import running
 
     with running(topos.parse("bcube,2,1"), LabSettings(), folder / "lab") as lab:
         lab.wait_converged()

@@ -23,6 +23,7 @@ import topos
 from experiments.lab.emulation.kits import CHOICE, OPENFLOW_KITS, missing_kit
 from experiments.lab.emulation.switch_tables import tables
 from hosts.base.failures import Failures
+from hosts.base.faults import Fault
 from topos.base.errors import PillarboxError
 
 ROOT = Path(topos.__file__).parents[1]
@@ -38,7 +39,7 @@ def lab(
 ) -> Iterator[Any]:
     from mininet.log import setLogLevel
 
-    from experiments.lab.emulation.lab import running
+    from experiments.lab.emulation.local_fabric import running
     from hosts.live.settings import LabSettings
 
     setLogLevel("critical")
@@ -238,7 +239,7 @@ def test_flows_are_spread_over_all_ways_that_work(plane: str, tmp_path: Path) ->
         wait_until_taken(live, left)
         live.end(near)
         live.end(far)
-        live.stop_switch(15)
+        live.begin(Fault("switch", ("s15",)))
         left = nodes_of_ways(live, live.failures(), 0, last)
         assert len(left) == 2
         wait_until_taken(live, left)
@@ -289,7 +290,7 @@ def test_a_dead_server_is_silent_until_it_is_revived(spec: str, plane: str, tmp_
         while cut_off(live, 0, 1):
             assert time.monotonic() < deadline
         assert reached(live, 1, 3)
-        rack = live.stop_rack(0)
+        rack = live.begin(Fault("rack", ("s0",)))
         assert live.dead == {0, 1}
         assert cut_off(live, 3, 0)
         live.end(rack)

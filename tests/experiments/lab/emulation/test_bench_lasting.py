@@ -62,7 +62,7 @@ def test_scale_leaves_out_what_there_is_no_memory_for(monkeypatch: pytest.Monkey
 
 @pytest.mark.root
 def test_soak_sees_a_crash_and_a_loss_that_nobody_counted(tmp_path: Path) -> None:
-    from experiments.lab.emulation.lab import running
+    from experiments.lab.emulation.local_fabric import running
     from hosts.live.settings import LabSettings
 
     with running(topos.parse("bcube,2,1"), LabSettings(plane="python"), tmp_path / "lab") as lab:

@@ -57,7 +57,7 @@ def test_clients_outside_and_inside_survive_the_loss_of_a_gateway(
     plane: str, tmp_path: Path
 ) -> None:
     from experiments.lab.emulation import external_network
-    from experiments.lab.emulation.lab import running
+    from experiments.lab.emulation.local_fabric import running
     from hosts.live.settings import LabSettings
 
     bcube = topos.parse("bcube,4,1")

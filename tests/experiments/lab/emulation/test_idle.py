@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import topos
-from experiments.lab.emulation.lab import Lab, running
+from experiments.lab.emulation.lab import Lab
+from experiments.lab.emulation.local_fabric import running
 from hosts.live.devices import BROADCAST_MAC, PROTOCOL_AT
 from hosts.live.settings import LabSettings
 from hosts.wire.dcn import Protocol

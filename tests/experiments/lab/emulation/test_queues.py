@@ -134,14 +134,15 @@ def shown(lab: Any) -> list[dict[str, Any]]:
 @pytest.mark.root
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_port_has_the_queue_that_was_asked_for_or_says_why_not(kind: str, tmp_path: Path) -> None:
-    from experiments.lab.emulation.lab import Lab, running
+    from experiments.lab.emulation.lab import Lab
+    from experiments.lab.emulation.local_fabric import LocalFabric, running
 
     settings = LabSettings(
         rate_mbit=RATE_MBIT, timers="paper", queue=kind, queue_length="30 packets"
     )
     if kind in ("codel", "fq_codel") and not shaping.kernel_has_queue(kind):
         with pytest.raises(PillarboxError, match=f"this kernel has no {kind}"):
-            Lab(topos.parse("tree,2,1"), settings, tmp_path)
+            Lab(topos.parse("tree,2,1"), settings, tmp_path, fabric=LocalFabric())
         return
     with running(topos.parse("tree,2,1"), settings, tmp_path / "lab") as lab:
         (waiting,) = (one for one in shown(lab) if one["kind"] not in ("htb", "clsact"))

@@ -43,7 +43,7 @@ LIMIT_S = 40.0  # a guard only
 def lab_of(spec: str, folder: Path, plane: str = "python") -> Iterator[Any]:
     from mininet.log import setLogLevel
 
-    from experiments.lab.emulation.lab import running
+    from experiments.lab.emulation.local_fabric import running
     from hosts.live.settings import LabSettings
 
     setLogLevel("critical")

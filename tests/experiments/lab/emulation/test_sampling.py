@@ -26,7 +26,7 @@ def carried(before: dict[str, Any], after: dict[str, Any], key: str) -> list[int
 
 @pytest.mark.parametrize("spec", small())
 def test_pings_are_counted_on_the_cables_that_they_took(spec: str, tmp_path: Path) -> None:
-    from experiments.lab.emulation.lab import running
+    from experiments.lab.emulation.local_fabric import running
     from experiments.lab.emulation.sampling import LabSampler
 
     with running(topos.parse(spec), LabSettings(), tmp_path / "lab") as lab:
@@ -62,7 +62,7 @@ def test_pings_are_counted_on_the_cables_that_they_took(spec: str, tmp_path: Pat
 
 
 def test_faults_and_the_log_are_in_it(tmp_path: Path) -> None:
-    from experiments.lab.emulation.lab import running
+    from experiments.lab.emulation.local_fabric import running
     from experiments.lab.emulation.sampling import LabSampler
 
     with running(topos.parse("dcell,4,1"), LabSettings(), tmp_path / "lab") as lab:
@@ -82,7 +82,7 @@ def test_faults_and_the_log_are_in_it(tmp_path: Path) -> None:
 
 
 def test_what_waits_and_is_dropped_is_at_the_port_where_it_does(tmp_path: Path) -> None:
-    from experiments.lab.emulation.lab import running
+    from experiments.lab.emulation.local_fabric import running
     from experiments.lab.emulation.sampling import LabSampler
 
     slow = LabSettings(rate_mbit=1.0, queue_length="5 packets")
@@ -108,7 +108,7 @@ def test_what_waits_and_is_dropped_is_at_the_port_where_it_does(tmp_path: Path) 
 
 
 def test_a_cable_is_changed_and_as_usual_again(tmp_path: Path) -> None:
-    from experiments.lab.emulation.lab import running
+    from experiments.lab.emulation.local_fabric import running
     from experiments.lab.emulation.sampling import LabSampler
     from experiments.models.port_bursts import burst_bytes
     from experiments.runs.control.verbs import answer

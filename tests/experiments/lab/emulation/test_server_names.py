@@ -16,7 +16,7 @@ LIMIT = struct.pack("ll", 30, 0)  # a guard only: seconds and microseconds
 @pytest.mark.root
 @pytest.mark.parametrize("plane", ["python", "ebpf"])
 def test_an_address_that_no_server_has_is_refused_at_once(plane: str, tmp_path: Path) -> None:
-    from experiments.lab.emulation.lab import running
+    from experiments.lab.emulation.local_fabric import running
     from hosts.live.settings import LabSettings
 
     with running(topos.parse("dcell,2,1"), LabSettings(plane=plane), tmp_path / "lab") as lab:

@@ -186,7 +186,7 @@ def test_what_came_before_the_end_is_in_the_file() -> None:
 def test_pings_are_followed_hop_by_hop_on_every_port(
     spec: str, routing: str, tmp_path: Path
 ) -> None:
-    from experiments.lab.emulation.lab import running
+    from experiments.lab.emulation.local_fabric import running
     from experiments.lab.observe.port_capture import CapturePort, capture
     from hosts.live.settings import LabSettings
 

@@ -121,7 +121,7 @@ def test_every_field_of_every_frame_is_seen(spec: str, name: str, tmp_path: Path
 @pytest.mark.root
 @pytest.mark.parametrize(("spec", "name"), ROUTERS)
 def test_live_frames_are_seen_as_they_were_sent(spec: str, name: str, tmp_path: Path) -> None:
-    from experiments.lab.emulation.lab import running
+    from experiments.lab.emulation.local_fabric import running
     from experiments.lab.observe.port_capture import CapturePort, capture
     from hosts.live.settings import LabSettings
 

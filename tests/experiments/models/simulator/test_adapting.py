@@ -24,6 +24,7 @@ from experiments.models.simulator.adapting.probing_flows import ProbingFlows
 from experiments.models.simulator.compiled_tar import TarFlows
 from experiments.models.simulator.failure_sets import FailedNodes, draw
 from experiments.models.simulator.flow_arrays import random_flows
+from experiments.models.simulator.probe_times import ProbeTimes
 from hosts.base.algorithms import route
 from hosts.base.bandwidth import NEWEST, Bandwidth
 from hosts.base.failures import NONE, Failures, parse_failures
@@ -246,7 +247,7 @@ def test_every_step_is_that_of_the_routers(
         destinations,
         numpy.random.default_rng(2),
         works,
-        adapting.ProbeTimes(at_once),
+        ProbeTimes(at_once),
     )
     assert isinstance(ours, ProbingFlows)
     random = numpy.random.default_rng(2)
@@ -292,7 +293,7 @@ def test_large_flows_of_a_pair_part_before_their_next_turn(
     """As the routers' do: one of them in each step."""
     bcube = topos.parse(spec)
     source, destination = (numpy.full(bcube.ports, bcube.server(end)) for end in ends)
-    times = adapting.ProbeTimes(at_once=True)
+    times = ProbeTimes(at_once=True)
     random = numpy.random.default_rng(1)
     flows = adapting.adaptive_flows(bcube, "bsr", source, destination, random, times=times)
     assert isinstance(flows, ProbingFlows)

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.root
 
 @contextmanager
 def lab_of(spec: str, folder: Path, timers: str = "paper") -> Iterator[Any]:
-    from experiments.lab.emulation.lab import running
+    from experiments.lab.emulation.local_fabric import running
     from hosts.live.settings import LabSettings
 
     settings = LabSettings(plane="python", timers=timers)

@@ -64,7 +64,7 @@ def _has_settled(lab: Lab) -> bool:
 
 @pytest.mark.root
 def test_faults_come_and_go_when_they_should(tmp_path: Path) -> None:
-    from experiments.lab.emulation.lab import running
+    from experiments.lab.emulation.local_fabric import running
     from hosts.live.settings import LabSettings
 
     schedule = [
@@ -113,7 +113,7 @@ def test_faults_come_and_go_when_they_should(tmp_path: Path) -> None:
 
 @pytest.mark.root
 def test_who_noticed_and_died_is_asked_before(tmp_path: Path) -> None:
-    from experiments.lab.emulation.lab import running
+    from experiments.lab.emulation.local_fabric import running
     from hosts.live.settings import LabSettings
 
     schedule = [Fault("cut", ("0.1", "s0"), 0.1, 2.6), Fault("server", ("0.1",), 2.7, 2.8)]
