@@ -103,10 +103,11 @@ def test_clients_outside_and_inside_survive_the_loss_of_a_gateway(
 
 def test_only_routing_that_knows_gateways_has_them(tmp_path: Path) -> None:
     from experiments.lab.emulation.lab import Lab
+    from experiments.lab.emulation.local_fabric import LocalFabric
     from hosts.live.settings import LabSettings
 
     with pytest.raises(PillarboxError, match="dfr of dcell,4,1 has no gateways: use BCube's bsr"):
-        Lab(topos.parse("dcell,4,1"), LabSettings(), tmp_path, gateways=[3])
+        Lab(topos.parse("dcell,4,1"), LabSettings(), tmp_path, gateways=[3], fabric=LocalFabric())
 
 
 def test_programs_run_outside_from_another_terminal() -> None:

@@ -92,9 +92,10 @@ def test_who_was_never_heard_is_missed_once_all_have_had_time_to_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from experiments.lab.emulation.lab import Lab
+    from experiments.lab.emulation.local_fabric import LocalFabric
 
     monkeypatch.setattr(forwarders, "START_EACH_S", PATIENCE_S)
-    lab = Lab(topos.parse("dcell,4,1"), LabSettings(plane="ebpf"), tmp_path)
+    lab = Lab(topos.parse("dcell,4,1"), LabSettings(plane="ebpf"), tmp_path, fabric=LocalFabric())
     try:
         lab.net.start()
         assert lab.forwarders

@@ -96,9 +96,11 @@ def test_why_names_a_dead_end_first(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_done_is_told_in_a_sentence(line: str, why: str, tmp_path: Path) -> None:
     from experiments.lab.emulation.lab import Lab
+    from experiments.lab.emulation.local_fabric import LocalFabric
     from hosts.live.settings import LabSettings
 
-    lab = Lab(topos.parse("dcell,2,1"), LabSettings(), tmp_path)  # which need not run
+    # The lab need not run.
+    lab = Lab(topos.parse("dcell,2,1"), LabSettings(), tmp_path, fabric=LocalFabric())
     try:
         with pytest.raises(PillarboxError) as caught:
             said(lab, line)
