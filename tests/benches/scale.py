@@ -21,7 +21,6 @@ from topos.base.spec import parse
 
 if TYPE_CHECKING:
     from experiments.lab.emulation.lab import Lab
-    from experiments.lab.emulation.local_fabric import LocalFabric
 
 PYTHON, EBPF = "python", "ebpf"
 QUICK = (("bcube,4,1", PYTHON), ("bcube,4,1", EBPF))
@@ -101,6 +100,7 @@ def lab_costs(spec: str, plane: str, idle_s: float) -> Row:
 
     sandbox.enter()
     from experiments.lab.emulation.lab import Lab
+    from experiments.lab.emulation.local_fabric import LocalFabric
     from hosts.live.settings import LabSettings
 
     topology = parse(spec)
