@@ -438,7 +438,7 @@ class Router:
                     told += self._tell_sender(action.packet, now)
             else:
                 self.counters["delivered" if isinstance(action, Deliver) else "frames out"] += 1
-        return actions + told if told else actions
+        return actions + self._counted(told, now) if told else actions
 
     def _tell_sender(self, packet: bytes, now: float) -> list[Action]:
         """Return an ICMP error to a packet's sender, if no path has been known for some time."""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
+
 import pytest
 
 import topos
-from hosts.base.actions import Action, Deliver
+from hosts.base.actions import Action, Deliver, Drop
 from hosts.base.algorithms import algorithms
 from hosts.base.load import router_for
 from hosts.base.unreached import TOLD_AFTER_S
 from hosts.memory.memory_network import MemoryNetwork
-from hosts.wire.ipv4 import ICMP
+from hosts.wire.dcn import DcnHeader, Protocol
+from hosts.wire.frame import ETH_DCN, Frame
+from hosts.wire.ipv4 import ICMP, UDP, Ipv4Header
 from topos.base.topology import Topology
 
 HOST_UNREACHABLE = b"\x03\x01"
@@ -68,3 +72,24 @@ def test_sender_is_not_told_of_a_short_failure(spec: str, routing: str) -> None:
     net.revive(dead)
     net.run(4.0)
     assert not net.told_s
+
+
+@pytest.mark.parametrize(
+    "source", ["0.0.0.0", "10.0.0.9", "127.0.0.1", "224.0.0.1", "255.255.255.255"]
+)
+def test_relay_counts_what_it_cannot_tell_a_forged_sender(source: str) -> None:
+    dcell = topos.parse("dcell,4,1")
+    net = network(dcell, "dcell")
+    dead, relay = dcell.server("4.3"), net.routers[dcell.server("0.3")]
+    net.kill(dcell.server("4.0"))  # the relay's only next hop to the destination
+    net.run(1.0)
+    forged = Ipv4Header(int(ip_address(source)), dcell.ipv4(dead), UDP).pack(bytes(20))
+    header = DcnHeader(dcell.uid(0), dcell.uid(dead), Protocol.IPV4, 1)
+    frame = Frame(ETH_DCN, header.pack(forged))
+    before = relay.drops.total()
+    for _ in range(8):
+        actions = relay.receive(0, 0, frame, net.now)
+        drops = [action for action in actions if isinstance(action, Drop)]
+        assert relay.drops.total() - before == len(drops) >= 1
+        before = relay.drops.total()
+        net.run(0.5)
