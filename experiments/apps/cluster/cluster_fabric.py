@@ -59,7 +59,7 @@ SINGLE_PACKETS = (
 
 
 class ClusterFabric:
-    """The nodes and cables of a lab over several machines; see `experiments.lab.emulation.fabric`.
+    """The nodes and cables of a lab over several machines; see `Fabric` of `emulation.lab`.
 
     Parameters
     ----------

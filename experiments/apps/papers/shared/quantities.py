@@ -164,15 +164,10 @@ class SystemTrials:
         """Table of the system's trials."""
         return self.run.trials
 
-    @cached_property
-    def network(self) -> Topology:
-        """The system's network."""
-        return parse(self.system.network)
-
     @property
     def link_bps(self) -> float:
         """Goodput of one cable, without the routing's header."""
-        header = header_bytes(self.network, self.system.routing)
+        header = header_bytes(self.system.topology, self.system.routing)
         return (self.system.rate_mbit or 0.0) * 1e6 * header_efficiency(header, self.system.mtu)
 
     def by_repeat(self, values: pandas.Series) -> pandas.Series:
@@ -209,7 +204,7 @@ def goodput(trials: SystemTrials) -> Values:
 
 def goodput_of_server(trials: SystemTrials) -> Values:
     """Return the goodput of a server, the mean over all."""
-    factor = trials.part.scale.rate / trials.network.servers
+    factor = trials.part.scale.rate / trials.system.topology.servers
     return _column(trials, "goodput_bps", "ideal_bps", factor)
 
 
@@ -239,7 +234,7 @@ def maximum_goodput(trials: SystemTrials) -> Values:
 
 def last_flow(trials: SystemTrials) -> Values:
     """Return the end of the last flow between certain pairs of servers."""
-    flows, belongs = trials.run.flows, FLOWS[trials.row.flows](trials.network)
+    flows, belongs = trials.run.flows, FLOWS[trials.row.flows](trials.system.topology)
     own = flows[[belongs(*pair) for pair in zip(flows.source, flows.destination, strict=True)]]
     ends, time = own.groupby("trial"), trials.part.scale.time
     ideal = live_experiments.ideal_of_trials(ends.ideal_end_s.max())

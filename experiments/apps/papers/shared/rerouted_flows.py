@@ -12,7 +12,6 @@ from experiments.runs.trials.recovery import recovery
 from experiments.runs.trials.trial_faults import failures_of_event
 from hosts.base.algorithms import route
 from hosts.base.failures import Failures
-from topos.base.spec import parse
 from topos.base.topology import Topology
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ class _FlowPaths:
     """Lookup of whether the two ends of a system's flow still have a path."""
 
     def __init__(self, system: System) -> None:
-        self.network, self._routing = parse(system.network), system.routing
+        self.network, self._routing = system.topology, system.routing
         self._known: dict[tuple[int, int, Failures], bool] = {}
 
     def have_path(self, flow: Flow, broken: Failures) -> bool:
