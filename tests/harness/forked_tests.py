@@ -11,6 +11,10 @@ taken first. So processors are busy while live tests wait, and the last tests to
 
 Tests marked `alone` or `long` run one at a time after all workers have ended. Tests marked
 `in_turn` run in parallel with other tests, but not with each other.
+
+The kernel may drop a packet of one test because of the load of another. So a test marked `root` or
+`in_turn` that fails in parallel runs once more, alone, and that result counts; the summary names
+the test and prints the first failure. At most `REPEATED` tests are repeated.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ import os
 import signal
 import tempfile
 import warnings
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -33,6 +38,8 @@ import pytest
 from hosts.linux.calls import die_with_parent
 
 FORKING = multiprocessing.get_context("fork")
+# Bound on the number of failed tests that run again: more failures have another cause than load.
+REPEATED = 5
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -48,7 +55,10 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
         return None
     last = [item for item in session.items if _is_marked(item, "alone", "long")]
     together = [item for item in session.items if not _is_marked(item, "alone", "long")]
-    _run_parallel(session, together, workers)
+    repeats = Repeats()
+    session.config.pluginmanager.register(repeats)
+    _run_parallel(session, together, workers, repeats)
+    last = [*repeats.failed, *last]
     for item, following in zip_longest(last, last[1:]):
         item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
     return True
@@ -90,6 +100,31 @@ class Shares:
             return place
 
 
+class Repeats:
+    """Pytest plugin with the tests that failed in parallel and run again, and their failures."""
+
+    def __init__(self) -> None:
+        self.failed: dict[pytest.Item, pytest.TestReport] = {}
+
+    def holds_back(self, item: pytest.Item, reports: list[pytest.TestReport]) -> bool:
+        """Return whether a test runs again, so that these reports of it do not count."""
+        failure = next((report for report in reports if report.failed), None)
+        if failure is None or len(self.failed) == REPEATED:
+            return False
+        if not _is_marked(item, "root", "in_turn"):
+            return False
+        self.failed[item] = failure
+        return True
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Print the first failures of the tests that ran again."""
+        if self.failed:
+            terminalreporter.section("failed beside other tests, then ran again alone")
+        for item, failure in self.failed.items():
+            terminalreporter.write_line(f"{item.nodeid}:")
+            terminalreporter.write_line(failure.longreprtext)
+
+
 class Reporter:
     """Pytest plugin of a worker, which sends its test reports to the parent process."""
 
@@ -102,7 +137,9 @@ class Reporter:
         self._pipe.send(hook.pytest_report_to_serializable(config=self._config, report=report))
 
 
-def _run_parallel(session: pytest.Session, items: list[pytest.Item], workers: int) -> None:
+def _run_parallel(
+    session: pytest.Session, items: list[pytest.Item], workers: int, repeats: Repeats
+) -> None:
     config: Any = session.config
     config._tmp_path_factory.getbasetemp()  # Create the temporary folder that all workers share.
     items = sorted(items, key=lambda item: not _is_marked(item, "root"))
@@ -111,6 +148,7 @@ def _run_parallel(session: pytest.Session, items: list[pytest.Item], workers: in
     pipes = [_start_worker(session, items, shares, worker) for worker in range(workers)]
     left = dict(enumerate(items))
     running: dict[Connection, pytest.Item] = {}
+    reports: dict[Connection, list[pytest.TestReport]] = defaultdict(list)
     while pipes:
         for pipe in wait(pipes):
             assert isinstance(pipe, Connection)
@@ -118,17 +156,25 @@ def _run_parallel(session: pytest.Session, items: list[pytest.Item], workers: in
             if message is None:
                 pipes.remove(pipe)
                 if pipe in running:
+                    _log(config, reports.pop(pipe, []))
                     _report_death(running[pipe])
             elif isinstance(message, int):
                 running[pipe] = left.pop(message)
             else:
                 report = config.hook.pytest_report_from_serializable(config=config, data=message)
-                config.hook.pytest_runtest_logreport(report=report)
+                reports[pipe].append(report)
                 if report.when == "teardown":
-                    del running[pipe]
+                    ended = reports.pop(pipe)
+                    if not repeats.holds_back(running.pop(pipe), ended):
+                        _log(config, ended)
     if left:  # Tests that no worker has run, as workers have died.
         assert len(left) < len(items), "all workers have died before their first test"
-        _run_parallel(session, [*left.values()], workers)
+        _run_parallel(session, [*left.values()], workers, repeats)
+
+
+def _log(config: Any, reports: list[pytest.TestReport]) -> None:
+    for report in reports:
+        config.hook.pytest_runtest_logreport(report=report)
 
 
 def _receive(pipe: Connection) -> Any:

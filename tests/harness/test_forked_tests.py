@@ -37,6 +37,14 @@ def test_wrong():
 def test_deadly():
     os.kill(os.getpid(), signal.SIGKILL)
 
+@pytest.mark.in_turn
+def test_wrong_beside_others():
+    assert os.getpid() == COLLECTED_BY, "it ran beside others"
+
+@pytest.mark.in_turn
+def test_wrong_both_times():
+    raise AssertionError("wrong alone too")
+
 def test_skipped():
     pytest.skip("as it is asked to")
 
@@ -78,11 +86,14 @@ def test_outcomes_are_those_of_a_run_in_turn_but_for_a_death(
     pytester.makepyfile(f"HELD = {str(pytester.path / 'held')!r}\n{THEIRS}")
     options = ("-p", "tests.harness.forked_tests", "-p", "no:cacheprovider", "-W", "ignore")
     done = pytester.runpytest_subprocess("--side-by-side=3", "--durations=2", *options)
-    done.assert_outcomes(passed=33, failed=2, skipped=1)
+    done.assert_outcomes(passed=34, failed=3, skipped=1)
     done.stdout.fnmatch_lines_random(
         [
             "*what it printed*",
             "*the worker process of this test has died*",
+            "*failed beside other tests, then ran again alone*",
+            "*it ran beside others*",
+            "*wrong alone too*",
             "*slowest 2 durations*",
         ]
     )

@@ -55,6 +55,7 @@ ENCAPSULATIONS = encapsulations(FLOWS)
 ETH_P_ALL = 3
 WAIT_S = 20.0  # a guard; SILENT_S is how long an answer that must not come is waited for
 SILENT_S = 0.1
+RESEND_S = 2.0  # the kernel may drop a ping because of what other tests send at the same time
 
 
 def wait_for(condition: Callable[[], object], what: str, seconds: float = 20.0) -> None:
@@ -65,16 +66,16 @@ def wait_for(condition: Callable[[], object], what: str, seconds: float = 20.0) 
 
 
 def answers(lab: ThreeServers, seconds: float = WAIT_S) -> bool:
-    """Ping B from A once; tell whether it answers."""
+    """Ping B from A, again each RESEND_S seconds; tell whether it answers."""
     body = struct.pack(">HHQ", ECHO_ID, 1, random.getrandbits(64))
     sum_ = checksum(b"\x08\0\0\0" + body)
     with lab.servers[A].entered():
         ping = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
     with ping:
-        ping.sendto(struct.pack(">BBH", 8, 0, sum_) + body, (dotted_quad(ipv4(B)), 0))
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
-            if select.select([ping], [], [], left)[0]:
+            ping.sendto(struct.pack(">BBH", 8, 0, sum_) + body, (dotted_quad(ipv4(B)), 0))
+            while select.select([ping], [], [], min(left, RESEND_S))[0]:
                 reply = ping.recv(2048)
                 if reply[20] == 0 and reply[24:] == body:
                     return True
