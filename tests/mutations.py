@@ -30,9 +30,9 @@ NOT_COPIED = (".venv", ".git", "node_modules", "__pycache__", ".*_cache")
 # files to change, and their tests besides the test file of the same name
 GUARDED: dict[str, tuple[str, ...]] = {
     "hosts/base/rules.py": ("hosts/test_paths.py",),
-    "hosts/bcube/rules.py": ("hosts/base/test_rules.py", "hosts/test_paths.py", "hosts/bcube"),
-    "hosts/dcell/rules.py": ("hosts/base/test_rules.py", "hosts/test_paths.py", "hosts/dcell"),
-    "hosts/dpillar/rules.py": ("hosts/base/test_rules.py", "hosts/test_paths.py", "hosts/dpillar"),
+    "hosts/bcube/rules.py": ("hosts/test_paths.py", "hosts/bcube"),
+    "hosts/dcell/rules.py": ("hosts/test_paths.py", "hosts/dcell"),
+    "hosts/dpillar/rules.py": ("hosts/test_paths.py", "hosts/dpillar"),
     "hosts/ficonn/rules.py": ("hosts/test_paths.py", "hosts/ficonn"),
     f"{TRUST}/*.py": (TRUST,),
     f"{RUNS}/statistics.py": (),

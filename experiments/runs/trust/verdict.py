@@ -277,7 +277,7 @@ class _Judge:
                 f"samples (limit: {MOST_CARD_FULL:.0%}): the network between the machines is too "
                 "slow for the cables that cross; choose a lower rate"
             )
-        if one.card_dropped > MOST_STRAYS * max(1, one.crossed_out + one.crossed_in):
+        if one.card_dropped > MOST_STRAYS * (one.crossed_out + one.crossed_in):
             self.reasons.append(
                 f"{name}'s network card dropped {one.card_dropped} of "
                 f"{one.crossed_out + one.crossed_in} crossing packets (limit: {MOST_STRAYS:.1%}): "
@@ -292,7 +292,7 @@ class _Judge:
         out = sum(one.crossed_out for one in machines)
         lost = max(0, out - sum(one.crossed_in for one in machines))
         self.figures |= {"crossed_packets": out, "crossed_lost": lost}
-        if lost > MOST_STRAYS * max(1, out):
+        if lost > MOST_STRAYS * out:
             self.reasons.append(
                 f"{lost} of {out} packets between machines never came out of their tunnels (limit: "
                 f"{MOST_STRAYS:.1%}): the network between the machines lost them; choose a lower "

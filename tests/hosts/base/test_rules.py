@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,10 +10,6 @@ import pytest
 import topos
 from hosts.base.path import Path, Step
 from hosts.base.rules import NONE, Rule, SwitchPath
-from hosts.bcube.rules import RULES, is_large
-from hosts.dcell.rules import DCellHop, choose, own_link
-from hosts.dpillar.rules import DPILLAR_MP, DPILLAR_SP, FAR_SIDE
-from hosts.dpillar.rules import RULES as DPILLAR_RULES
 from hosts.fattree import TWO_LEVEL
 from hosts.tree import BRIDGE
 
@@ -68,56 +62,3 @@ def test_a_path_through_switches_lists_them(choice: int, switches: tuple[int, ..
     found = SwitchPath(links, lambda _: (), lambda _: 4).path(TREE, 0, 3, choice)
     assert found == Path(0, (Step(0, 3, switches),))
     assert BRIDGE.path(TREE, 0, 3).steps[0].via == switches
-
-
-def test_numbers_of_paths_and_hops_of_bcube() -> None:
-    bcube = topos.parse("bcube,4,2")
-    assert [RULES[name].choices(bcube) for name in ("bcube", "parallel")] == [1, 3]
-    assert [RULES[name].most(bcube) for name in ("bcube", "parallel")] == [3, 4]
-    assert [*RULES["bcube"].arrivals(bcube)] == [*RULES["parallel"].arrivals(bcube)] == [0, 1, 2]
-
-
-# Liao 2012, section 3: 2k - 1 hops of the single path, 2k + 1 of the paths over a tunnel.
-DPILLAR_MOST = [(rule, -1) for rule in DPILLAR_SP.values()]
-DPILLAR_MOST += [(rule, 1) for rule in (*DPILLAR_MP.values(), *FAR_SIDE.values())]
-
-
-@pytest.mark.parametrize("spec", ["dpillar,4,2", "dpillar,4,3", "dpillar,6,2"])
-@pytest.mark.parametrize(("rule", "more"), DPILLAR_MOST)
-def test_hops_of_dpillar_are_within_the_papers_bound(spec: str, rule: Rule, more: int) -> None:
-    dpillar = topos.parse(spec)
-    assert rule.most(dpillar) == 2 * dpillar.k + more
-    assert [*rule.arrivals(dpillar)] == [1, 0]
-    numbers = rule.numbers(dpillar)
-    for source, destination in itertools.permutations(range(dpillar.servers), 2):
-        for choice in range(rule.choices(dpillar)):
-            hops = [*rule.hops(*numbers, source, destination, choice)]
-            assert len(hops) <= rule.most(dpillar)
-
-
-def test_numbers_of_paths_of_dpillar() -> None:
-    dpillar = topos.parse("dpillar,8,3")
-    for rules, paths in ((DPILLAR_SP, 1), (DPILLAR_MP, 4), (FAR_SIDE, 3)):
-        assert [rule.choices(dpillar) for rule in rules.values()] == [paths] * 2
-    assert [DPILLAR_RULES[name].choices(dpillar) for name in ("mp-both", "mp-random")] == [8, 8]
-
-
-def test_a_flow_of_a_twentieth_of_the_rate_over_a_tenth_of_a_second_is_large() -> None:
-    assert is_large(5.0, 1000.0, 0.1)
-    assert not is_large(4.99, 1000.0, 0.1)
-    assert not is_large(5.0, 1000.0, 0.0999)
-
-
-def test_no_hop_of_dcell_is_neither_to_a_proxy_nor_rerouted() -> None:
-    works: Any = {(0, 1): False}
-    assert own_link(works, 0, 7, NONE, (0, 5, 1)) == DCellHop(NONE, NONE, NONE, False)
-    assert own_link({(0, 1): True}, 0, 7, NONE, (0, 5, 1)) == DCellHop(1, 5, 7, False)
-    assert own_link({(0, 1): True}, 0, 0, NONE, (0, 5, 1)) == DCellHop(1, 5, NONE, False)
-
-
-def test_a_destination_in_the_own_dcell_that_cannot_be_reached_has_no_hop() -> None:
-    inside: Any = SimpleNamespace(ports=[NONE] * 4, peers=[NONE] * 4, nearest=[])
-    net: Any = SimpleNamespace(sizes=[4, 20])
-    works: Any = {}
-    hop = choose(net, 0, works, inside, 0, 2, NONE, NONE, (2, 2, NONE))
-    assert hop == DCellHop(NONE, NONE, NONE, False)

@@ -166,3 +166,23 @@ def test_of_parallel_cables_the_shorter_one_counts() -> None:
     demand = numpy.array([[0.0, 1.0]])
     net = Commodities(*ends, numpy.ones(2), numpy.array([0]), demand)
     assert shortest_path_lengths(net, numpy.array([3.0, 2.0])).tolist() == [[0.0, 2.0]]
+
+
+@pytest.mark.parametrize("part", [0.25, 1.0, 4.0])
+def test_a_solution_is_scaled_until_a_link_is_full(
+    part: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = topos.parse("tree,2,2")
+    pairs = [(0, 1), (2, 3)]
+
+    def only_first(cost: Any, _balance: Any, net: Commodities, _seconds: float) -> Any:
+        values, links = numpy.zeros(len(cost)), len(net.capacity)
+        values[:links] = part * ((net.near == 0) | (net.far == 1))  # from 0 over a switch to 1
+        values[-1] = part if len(cost) == 2 * links + 1 else 0.0  # the common rate
+        return values, numpy.ones(links)
+
+    monkeypatch.setattr(bounds, "maximise", only_first)
+    found = bounds.throughput(network, pairs, 1e6)
+    assert (found.at_least, found.at_most) == (pytest.approx(1e6), pytest.approx(2e6))
+    found = bounds.concurrent_flow(network, pairs, 1e6)  # the deficit of (2, 3) is sent as well
+    assert (found.at_least, found.at_most) == (pytest.approx(1e6), pytest.approx(1e6))

@@ -21,6 +21,8 @@ def test_a_phase_lasts_as_long_as_its_slowest_transfer() -> None:
     one = Phase(((0, 1),), 0.25, 2)
     assert phases_duration_s(TREE, [both, one], range(4)) == pytest.approx(3.5)
     assert phases_duration_s(TREE, [both], [0, 2, 1, 3]) == pytest.approx(1.5)  # ranks on one leaf
+    mixed = Phase(((0, 2), (1, 3), (2, 0)), 0.5, 3)  # nothing shares the cables of 2 -> 0
+    assert phases_duration_s(TREE, [mixed], range(4)) == pytest.approx(3.0)
     assert phases_duration_s(TREE, [], range(4)) == 0
 
 

@@ -2,11 +2,13 @@
 
 import itertools
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy
 import pytest
 
 import topos
+from experiments.models.fluid import ideal as fluid
 from experiments.models.fluid.ideal import (
     Ideal,
     acknowledged_share,
@@ -74,6 +76,15 @@ def test_acknowledgements_over_a_crowded_link_hold_no_flow_back() -> None:
     assert found.goodput_bps[:-1].sum() < 0.95 * 1e8
 
 
+def test_acknowledgements_take_at_most_all_of_a_link() -> None:
+    network = topos.parse("tree,3,1")
+    flows = [Flow(0, 0, 1, duration_s=1.0), Flow(1, 2, 0, duration_s=1.0)]
+    backs = [ideal(network, "", [Flow(0, 1, 0, duration_s=1.0)], 1e8).paths[0], None]
+    # 100 acknowledgements per segment of the first flow arrive where the second flow's data do.
+    found = ideal(network, "", flows, 1e8, ack_paths=backs, segments_per_ack=0.01)
+    assert found.goodput_bps.tolist() == [pytest.approx(1e8 * header_efficiency(0)), 0.0]
+
+
 def test_header_shares() -> None:
     assert header_efficiency(20) == pytest.approx(1448 / 1534)
     assert acknowledged_share(20) == pytest.approx(86 / 2896)
@@ -132,6 +143,24 @@ def test_flows_that_last_are_bound_by_what_the_network_carries_in_all() -> None:
     in_all, at_once = (bound_bps(network, "", flows, 1.0) for flows in (lasting, together))
     assert in_all == pytest.approx(4 * header_efficiency(0))  # to neighbours, by all four ports
     assert at_once == pytest.approx(3 * header_efficiency(0))  # one cable between the halves
+
+
+def test_an_algorithm_without_a_router_has_no_header(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fluid, "algorithms", lambda _: {"by hand": SimpleNamespace(router=None)})
+    assert header_bytes(topos.parse("tree,2,2"), "") == 0
+
+
+@pytest.mark.parametrize(("most", "is_computed"), [(24, True), (23, False)])
+def test_a_bound_is_computed_up_to_the_size_limit(
+    most: int, is_computed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert fluid.MOST_VARIABLES == 10_000
+    monkeypatch.setattr(fluid, "MOST_VARIABLES", most)
+    monkeypatch.setattr(fluid, "_max_total_rate", fluid._max_total_rate.__wrapped__)  # no cache
+    tree = topos.parse("tree,2,2")
+    flows = [Flow(at, *pair, 1000) for at, pair in enumerate([(0, 1), (1, 0), (1, 2)])]
+    bound = bound_bps(tree, "", flows, 1.0)  # 2 sources x 12 links
+    assert (bound is not None) == is_computed
 
 
 def test_a_bound_that_takes_long_or_is_for_different_volumes_is_none() -> None:

@@ -123,6 +123,19 @@ def test_many_entries_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rates.CompiledForMany(sum).compiled is sum
 
 
+@pytest.mark.parametrize(("entries", "is_compiled"), [(10, False), (11, True)])
+def test_the_largest_array_of_a_call_counts(
+    entries: int, is_compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rates, "PLAIN_ENTRIES", 15)
+    plain = rates.CompiledForMany(lambda *_: "plain")
+    plain.__dict__["compiled"] = lambda *_: "compiled"
+    routes = Routes(numpy.zeros(3, int), numpy.zeros(entries, int))
+    assert plain(1.0, numpy.ones(5)) == "plain"
+    assert plain(routes, 1.0, numpy.ones(2)) == ("compiled" if is_compiled else "plain")
+    assert plain(1.0) == "compiled"  # each call counts
+
+
 @given(seed=st.integers(0, 1000))
 def test_compiled_rates_are_the_plain_ones(seed: int) -> None:
     chance = numpy.random.default_rng(seed)

@@ -86,6 +86,17 @@ def test_a_stretch_is_four_looks_and_75_ms(looks: int, step_s: float, counts: bo
     )
 
 
+def test_75_ms_are_enough_and_greedy_flows_are_the_default() -> None:
+    account = PortUsage(ENOUGH)
+    assert account.rate_bytes_s == 0
+    sampler = QueueSampler([(object(), [7])], ENOUGH)  # type: ignore[list-item]
+    assert sampler._places[0][1][7] == account
+    for now in (0.0, 0.025, 0.05, 0.075):
+        account.look(now, QueueCounters(0, 0, 0, ENOUGH))
+    account.close()
+    assert account.backlogged_s == 0.075
+
+
 def test_a_stretch_is_counted_once() -> None:
     account = looked(steady(1.0, steps=11))
     account.close()

@@ -13,6 +13,7 @@ import pytest
 import topos
 from experiments.lab.linux import shaping
 from experiments.models import port_bursts
+from experiments.runs.trust import watch as watching
 from experiments.runs.trust.canary import CanaryReport
 from experiments.runs.trust.machine import ProcessorLoad
 from experiments.runs.trust.queues import Counted
@@ -25,7 +26,8 @@ from experiments.runs.trust.watch import (
     enough_bytes,
     faults_since,
 )
-from experiments.runs.trust.watcher import WatchReport
+from experiments.runs.trust.watcher import WatchOrder, WatchReport
+from topos.base.errors import PillarboxError
 
 
 def lab_of(spec: str = "bcube,4,1", **settings: Any) -> Any:
@@ -40,6 +42,7 @@ def test_a_port_with_more_than_two_super_packets_is_backlogged(
     two = 2 * port_bursts.super_packet_bytes(100.0, 1500)
     assert enough_bytes(lab_of()) == two
     assert enough_bytes(lab_of(delay="2ms")) == two + 25_000  # 100 Mbit/s x 2 ms
+    assert enough_bytes(lab_of(delay="1s")) == two + 12_500_000
     without = enough_bytes(lab_of(delay="2ms", rate_mbit=None))
     assert without == 2 * port_bursts.super_packet_bytes(None, 1500)
     monkeypatch.setattr(shaping, "kernel_has_netem", lambda: False)
@@ -126,3 +129,52 @@ def test_readings_of_a_report(plane: str, tmp_path: Path) -> None:
 def test_cables_without_a_rate_have_no_rows(tmp_path: Path) -> None:
     rows = watch_of(tmp_path, "python", rate_mbit=None)._link_rows(PORTS, None, 2.0)
     assert [row["from"] for row in rows] == ["h2"]
+
+
+@pytest.mark.parametrize(
+    ("rate_mbit", "come_and_go", "rate_bytes_s"),
+    [(100.0, True, 12_500_000), (100.0, False, 0), (None, True, 0)],
+)
+def test_ports_are_watched_for_empty_queues_if_flows_come_and_go(
+    rate_mbit: float | None,
+    come_and_go: bool,
+    rate_bytes_s: float,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    orders: list[WatchOrder] = []
+    ports = [_Direction(0, 0, 16, 9, "h0", 2), _Direction(1, 0, 16, 5, "h1", 2)]
+    ports.append(_Direction(0, 1, 17, 9, "h0", 3))
+    monkeypatch.setattr(watching, "_directions", lambda _: ports)
+    monkeypatch.setattr(watching, "enough_bytes", lambda _: 7)
+    monkeypatch.setattr(watching.subprocess, "Popen", lambda *_, **__: None)
+    monkeypatch.setattr(Watch, "_send", lambda _, order: orders.append(order))
+    monkeypatch.setattr(Watch, "_receive", lambda _: None)
+    lab = lab_of(rate_mbit=rate_mbit)
+    lab.status = lambda: {"drops": {}, "link_losses": 0}
+    watch = Watch(lab, come_and_go=come_and_go)
+    places = [(5, "h1", [2]), (9, "h0", [2, 3])]
+    assert orders == [WatchOrder(places, 7, rate_bytes_s)]
+    with pytest.raises(PillarboxError, match="call begin before end"):
+        watch.end()
+    Watch(lab)
+    assert orders[-1].rate_bytes_s == 0  # flows are greedy by default
+
+
+def test_every_port_of_this_machine_is_one_direction() -> None:
+    def node(name: str, number: int, is_server: bool) -> Any:
+        ports = {port: SimpleNamespace(ifindex=10 * number + port) for port in range(2)}
+        place = SimpleNamespace(descriptor=number if is_server else 99)
+        return SimpleNamespace(
+            name=name, inNamespace=is_server, intfs=ports, live_namespace=lambda: place
+        )
+
+    lab = lab_of("bcube,2,1")  # 4 servers; switches 4 to 7, of which switch 4 joins servers 0 and 1
+    lab.net = {"h0": node("h0", 0, True), "h1": node("h1", 1, True), "s0": node("s0", 4, False)}
+    assert [*watching._directions(lab)] == [
+        _Direction(0, 0, 4, 0, "h0", 0),
+        _Direction(0, 1, 6, 0, "h0", 1),
+        _Direction(1, 0, 4, 1, "h1", 10),
+        _Direction(1, 1, 7, 1, "h1", 11),
+        _Direction(4, 0, 0, 99, "", 40),
+        _Direction(4, 1, 1, 99, "", 41),
+    ]
