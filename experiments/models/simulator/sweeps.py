@@ -13,7 +13,6 @@ and simulator, and of the version of numpy, which draws the random numbers.
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 import multiprocessing
 import os
@@ -24,7 +23,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
-from functools import cache
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -32,6 +30,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from experiments.base.files import give_to_user, output_folder, write_atomically
 from experiments.base.interpreter import outside_current_directory
 from experiments.base.processes import peak_mib, processors
+from experiments.base.source_code import code_digest
 from topos.base.errors import PillarboxError, require
 
 if TYPE_CHECKING:
@@ -150,29 +149,13 @@ def run_task_with_same_code(measure: Measure, task: object, code: str) -> TaskRe
 
 
 def result_code_hash(module: str) -> str:
-    """Return a hash of all code on which the results of a sweep's measure depend."""
-    return code_hash(*CODE, module, without=LIVE)
+    """Return a hash of all code on which the results of a sweep's measure depend.
 
-
-@cache
-def code_hash(*modules: str, without: tuple[str, ...] = ()) -> str:
-    """Return a hash of the code of modules and packages, and of the version of numpy."""
+    It includes numpy's version, because numpy draws the random numbers.
+    """
     import numpy
 
-    found = hashlib.sha256(numpy.__version__.encode())
-    left_out = {_module_file(name).parent for name in without}
-    for name in modules:
-        file = _module_file(name)
-        files = sorted(file.parent.rglob("*.py")) if file.name == "__init__.py" else [file]
-        for one in files:
-            if left_out.isdisjoint(one.parents):
-                found.update(one.relative_to(file.parent).as_posix().encode())
-                found.update(one.read_bytes())
-    return found.hexdigest()
-
-
-def _module_file(module: str) -> Path:
-    return Path(str(importlib.import_module(module).__file__))
+    return f"{code_digest(*CODE, module, without=LIVE)}-{numpy.__version__}"
 
 
 # -- execution of tasks --------------------------------------------------------------------------

@@ -15,8 +15,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy
+
 from experiments.apps.papers.shared.figure import Figure
-from experiments.models.simulator.sweeps import LIVE, code_hash
+from experiments.base.source_code import code_digest
+from experiments.models.simulator.sweeps import LIVE
 from experiments.runs.reporting.reproduced.page import keep, kept
 from experiments.runs.reporting.reproduced.result import Reproduction, Settings
 from experiments.runs.trials.manifest import machine, moment, versions
@@ -29,21 +32,30 @@ LIVE_CODE = tuple(
     f"experiments.{part}"
     for part in ("lab", "models.workloads", "runs.plans", "runs.trials", "runs.trust")
 )
+CODE_DIGITS = 10  # length of a digest of code on the page of results
 # machine properties recorded with a figure
 SHOWN = ("processor", "processors", "memory_kib", "kernel", "system")
 
 
-def inputs_of(figure: Figure, settings: Settings) -> str:
-    """Return a hash of the code and settings on which the figure's numbers depend."""
+def code_of(figure: Figure) -> str:
+    """Return a short digest of the code and the data on which the figure's numbers depend."""
     package = figure.make.__module__.rpartition(".")[0]
     if figure.live:
-        code = code_hash(*CODE, *LIVE_CODE, package)
+        code = code_digest(*CODE, *LIVE_CODE, package)
     else:
-        code = code_hash(*CODE, package, without=LIVE)
+        code = code_digest(*CODE, package, without=LIVE)
+    return _digest(figure.name, code, figure.data)[:CODE_DIGITS]
+
+
+def inputs_of(figure: Figure, settings: Settings) -> str:
+    """Return a hash of the code, settings and numpy's version that determine the figure."""
     rate_mbit = settings.rate_mbit if figure.live else None
     chosen = (settings.seed, settings.quick, settings.repeats, rate_mbit)
-    text = json.dumps([figure.name, chosen, code, figure.data])
-    return hashlib.sha256(text.encode()).hexdigest()
+    return _digest(code_of(figure), chosen, numpy.__version__)
+
+
+def _digest(*values: Any) -> str:
+    return hashlib.sha256(json.dumps(values).encode()).hexdigest()
 
 
 def made(figure: Figure, settings: Settings, folder: Path, *, again: bool = False) -> Reproduction:
@@ -56,7 +68,8 @@ def made(figure: Figure, settings: Settings, folder: Path, *, again: bool = Fals
     # With `again`, records and results of earlier reproductions are not reused.
     settings = replace(settings, inputs="" if again else inputs)
     found = figure.reproduce(settings)
-    found = replace(found, made=_making_record(inputs, settings, time.monotonic() - began_s))
+    record = _making_record(inputs, settings, time.monotonic() - began_s)
+    found = replace(found, made={**record, "code": code_of(figure)})
     keep(found, folder)
     return found
 

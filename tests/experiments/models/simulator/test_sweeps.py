@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from experiments.base import source_code
 from experiments.models.simulator import sweeps
 from experiments.models.simulator.sweeps import (
     result_code_hash,
@@ -97,12 +98,12 @@ def test_another_code_is_another_task(
 
 def test_the_code_is_that_of_the_networks_and_of_the_measure(measures: Any) -> None:
     def now() -> str:
-        sweeps.code_hash.cache_clear()
+        source_code.code_digest.cache_clear()
         return result_code_hash("measures_of_sweeps")
 
     first = now()
     file = Path(measures.__file__)
-    file.write_text(MEASURES + "\n# changed\n")
+    file.write_text(MEASURES + "\nCHANGED = True\n")
     assert now() != first
     file.write_text(MEASURES)
     assert now() == first
