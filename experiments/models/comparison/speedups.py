@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy
 
+from experiments.models.arrays import Ints
 from experiments.models.fluid.directed_links import link_count, routes_of
 from experiments.models.fluid.disjoint import disjoint_paths
 from experiments.models.fluid.ideal import static_paths
@@ -30,6 +31,72 @@ def speedup_to_one(topology: Topology) -> int:
     """
     others = range(SOURCE + 1, topology.servers)
     return min(disjoint_paths(topology, SOURCE, other).by_link for other in others)
+
+
+def best_speedup_to_all(topology: Topology) -> float:
+    """Return the highest speed at which a file can reach all servers, in units of one link's rate.
+
+    Servers relay copies; switches do not copy. If hops have rates, trees that use up to these rates
+    carry the least of the maximum flows from the source to the other servers (Edmonds 1973). A
+    linear program maximises it over the rates, within the capacity of each port and direction.
+
+    >>> import topos
+    >>> round(best_speedup_to_all(topos.parse("dcell,2,1")), 6)
+    2.0
+    """
+    from scipy import sparse
+    from scipy.optimize import linprog
+
+    ports, servers = topology.ports, topology.servers
+    hops = numpy.array(
+        [
+            (server, server * ports + port, peer, _port_towards(topology, peer, server))
+            for server in range(servers)
+            for port in range(ports)
+            for peer in topology.peers(server, port)
+        ]
+    )
+    count, every = len(hops), numpy.arange(len(hops))
+    others = numpy.delete(numpy.arange(servers), SOURCE)
+
+    def hops_at(places: Ints, size: int) -> sparse.csr_matrix:
+        """Return a matrix with a 1 for each hop, in the row of the hop's place."""
+        return sparse.csr_matrix((numpy.ones(count), (places, every)), shape=(size, count))
+
+    # Variables: the rate of each hop, each receiver's flow on each hop, and the speed.
+    inflow = (hops_at(hops[:, 2], servers) - hops_at(hops[:, 0], servers))[others]
+    conserved = sparse.hstack(
+        [
+            sparse.csr_matrix((len(others) ** 2, count)),
+            sparse.block_diag([inflow] * len(others)),
+            -sparse.identity(len(others)).reshape((len(others) ** 2, 1)),
+        ]
+    )
+    within_rates = sparse.hstack(
+        [
+            sparse.vstack([-sparse.identity(count)] * len(others)),
+            sparse.identity(count * len(others)),
+            sparse.csr_matrix((count * len(others), 1)),
+        ]
+    )
+    at_ports = sparse.vstack([hops_at(hops[:, at], servers * ports) for at in (1, 3)])
+    at_ports.resize((2 * servers * ports, conserved.shape[1]))
+    found = linprog(
+        numpy.append(numpy.zeros(conserved.shape[1] - 1), -1.0),
+        sparse.vstack([within_rates, at_ports]).tocsr(),
+        numpy.repeat([0.0, 1.0], [within_rates.shape[0], at_ports.shape[0]]),
+        conserved.tocsr(),
+        numpy.zeros(conserved.shape[0]),
+        method="highs",
+    )
+    return round(float(-found.fun), 9)
+
+
+def _port_towards(topology: Topology, server: int, peer: int) -> int:
+    """Return the number, among all servers' ports, of a server's port that leads to a peer."""
+    ports = range(topology.ports)
+    own = next(port for port in ports if peer in topology.peers(server, port))
+    return server * topology.ports + own
 
 
 def speedup_of_file_distribution(topology: Topology, receivers: Sequence[int]) -> float:

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from experiments.base.text import listing
 
 EQUAL, AT_MOST, AT_LEAST = "=", "<=", ">="
+
+
+class Erratum(NamedTuple):
+    """An error of a paper: the heading of its entry in docs/errata.md, and the derived value."""
+
+    entry: str
+    right: float
 
 
 @dataclass(frozen=True)
@@ -20,10 +27,25 @@ class TableCheck:
     ours: float | None
     agrees: bool | None
     reason: str = ""
+    erratum: Erratum | None = None
+
+    @property
+    def is_erratum(self) -> bool:
+        """True if the printed value is wrong and ours is the one that the erratum derives.
+
+        >>> wires = Erratum("Wires of the fat-tree", 384)
+        >>> [TableCheck("wires", "768", n, False, "", wires).is_erratum for n in (384, 400)]
+        [True, False]
+        """
+        if self.agrees is not False or self.erratum is None or self.ours is None:
+            return False
+        return math.isclose(self.ours, self.erratum.right, rel_tol=1e-9)
 
     @property
     def mark(self) -> str:
-        """Verdict of the check as text: "agree", "differs" or "not checked"."""
+        """Verdict of the check as text: "agree", "erratum", "differs" or "not checked"."""
+        if self.is_erratum:
+            return "erratum"
         return "not checked" if self.agrees is None else "agree" if self.agrees else "differs"
 
 
@@ -36,7 +58,9 @@ class PaperTable:
     checks: list[TableCheck]
 
 
-def number_check(what: str, printed: str, ours: float, reason: str = "") -> TableCheck:
+def number_check(
+    what: str, printed: str, ours: float, reason: str = "", erratum: Erratum | None = None
+) -> TableCheck:
     """Return the check of a printed number: ours must round, or truncate, to its digits.
 
     >>> number_check("power", "435", 435.84).mark, number_check("power", "4.4", 4.532).mark
@@ -49,7 +73,7 @@ def number_check(what: str, printed: str, ours: float, reason: str = "") -> Tabl
     agrees = wanted in (rounded, cut)
     if agrees and wanted != rounded:
         reason = reason or "cut off in print, not rounded"
-    return TableCheck(what, printed, ours, agrees, reason)
+    return TableCheck(what, printed, ours, agrees, reason, erratum)
 
 
 def formula_check(
@@ -59,6 +83,7 @@ def formula_check(
     ours: float | None,
     relation: str = EQUAL,
     reason: str = "",
+    erratum: Erratum | None = None,
 ) -> TableCheck:
     """Return the check of a printed formula, evaluated for one network.
 
@@ -71,7 +96,7 @@ def formula_check(
         return TableCheck(what, shown, None, None, reason or "no exact value is known")
     close = math.isclose(ours, value, rel_tol=1e-9)
     holds = {EQUAL: close, AT_MOST: close or ours < value, AT_LEAST: close or ours > value}
-    return TableCheck(what, shown, ours, holds[relation], reason)
+    return TableCheck(what, shown, ours, holds[relation], reason, erratum)
 
 
 Formula = tuple[Any, ...]  # arguments of the function `formula_check`, without the network

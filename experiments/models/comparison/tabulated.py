@@ -13,7 +13,7 @@ import numpy
 
 from experiments.models.comparison.bisection import minimum_cut_bounds
 from experiments.models.comparison.path_metrics import edge_loads
-from experiments.models.comparison.table_checks import TableCheck, formula_check
+from experiments.models.comparison.table_checks import Erratum, TableCheck, formula_check
 from topos import structures
 from topos.structures.base import Structure
 from topos.structures.trees import Tree
@@ -25,13 +25,29 @@ ORDERS: dict[str, tuple[Callable[[int, int], float], tuple[str, str]]] = {
 }
 # Maximum relative change of value / order: a missing factor would change it by a fifth.
 STEADY = 0.05
-REASONS = {
-    ("torus,8", "diameter"): "an approximation; half way round in both coordinates is "
-    "2 floor(sqrt(N) / 2)",
-    ("tree,64,5", "bisection"): "that of a root with two subtrees",
-    ("tree,64,5", "bottleneck"): "that of a root with d subtrees; the diameter's has d - 1",
-    ("fattree,64", "bottleneck"): "the edge of a leaf has the flows of the N - 1 others",
-    ("debruijn,4,2", "bisection"): "for large N; here it is more than all 60 edges",
+ENTRY = "Compared structures (Guo 2008, Table 3)"
+# Wrong cells: the reason, and the right value.
+ERRATA: dict[tuple[str, str], tuple[str, Erratum]] = {
+    ("torus,8", "diameter"): (
+        "an approximation; half way round in both coordinates is 2 floor(sqrt(N) / 2)",
+        Erratum(ENTRY, 2 * (8 // 2)),
+    ),
+    ("tree,64,5", "bisection"): (
+        "that of a root with two subtrees; half of d - 1 subtrees are cut off",
+        Erratum(ENTRY, (5 - 1) / 2),
+    ),
+    ("tree,64,5", "bottleneck"): (
+        "that of a root with d subtrees; the diameter's has d - 1",
+        Erratum(ENTRY, 64**2 * (5 - 2) / (5 - 1) ** 2),
+    ),
+    ("fattree,64", "bottleneck"): (
+        "the edge of a leaf has the flows of the N - 1 others",
+        Erratum(ENTRY, 64 - 1),
+    ),
+    ("debruijn,4,2", "bisection"): (
+        "for large N; here it is more than all 60 edges",
+        Erratum(ENTRY, 20),
+    ),
 }
 # Smaller structures used where an exhaustive search of the table's structure takes too long.
 SMALLER = {
@@ -52,13 +68,18 @@ def table_cell_check(spec: str, what: str) -> TableCheck:
     """Return the check of one cell of Guo 2008, Table 3."""
     found = structures.parse(spec)
     claim = getattr(found, f"{what}_claim")()
-    name, reason = f"{spec} {what}", REASONS.get((spec, what), "")
+    name, (reason, erratum) = f"{spec} {what}", ERRATA.get((spec, what), ("", None))
     if what == "degree" and claim.value is None:
         return _uneven_degree_check(name, claim.formula, found)
     if claim.value is None:
         return _order_check(name, claim.formula)
     return formula_check(
-        name, claim.formula, claim.value, structure_metric(found, what), reason=reason
+        name,
+        claim.formula,
+        claim.value,
+        structure_metric(found, what),
+        reason=reason,
+        erratum=erratum,
     )
 
 

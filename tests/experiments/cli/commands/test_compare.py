@@ -369,6 +369,40 @@ def test_speed_ups_are_those_of_traffic(monkeypatch):
     assert speedups.speedup_of_file_distribution(bcube, everybody) == 0
 
 
+@pytest.mark.parametrize(
+    ("spec", "links"),
+    [("dcell,4,1", 2), ("dcell,2,2", 3), ("bcube,3,1", 2), ("tree,2,2", 1), ("ficonn,4,1", 1)],
+)
+def test_no_trees_are_faster_than_the_best(spec, links):
+    topology = topos.parse(spec)
+    everybody = range(1, topology.servers)
+    best = speedups.best_speedup_to_all(topology)
+    assert best == links
+    assert speedups.speedup_of_file_distribution(topology, everybody) <= best
+    assert best <= speedups.speedup_to_one(topology)
+
+
+def test_one_to_all_of_dcell_can_break_the_papers_bound(tables, monkeypatch):
+    def mark_of_one_to_all():
+        (check,) = [
+            check
+            for check in papers.check_bcube_table_1().checks
+            if check.what == "dcell,4,1 one-to-all"
+        ]
+        return check.mark
+
+    assert mark_of_one_to_all() == "agree"
+    monkeypatch.setattr(speedups, "best_speedup_to_all", lambda _: 2.5)
+    assert mark_of_one_to_all() == "differs"
+
+
+def test_differences_are_errata_with_a_derived_value(tables):
+    for name, table in tables.items():
+        if name != "DPillar against the wrapped butterfly":  # an approximation for large n
+            wrong = [check for check in table.checks if check.agrees is False]
+            assert [check.mark for check in wrong] == ["erratum"] * len(wrong)
+
+
 def test_every_difference_has_a_reason(tables):
     for table in tables.values():
         assert all(check.reason for check in table.checks if not check.agrees), table.title
