@@ -33,6 +33,15 @@ def test_command_shows_what_the_page_says(words: str, text: str) -> None:
     assert text in output(words)
 
 
+def test_errata_of_tables_have_an_entry() -> None:
+    from experiments.models.comparison.papers import checked_paper_tables
+
+    errata = {one.erratum for table in checked_paper_tables(20.0) for one in table.checks}
+    entries = {erratum.entry for erratum in errata if erratum}
+    assert len(entries) >= 9
+    assert entries <= set(re.findall(r"^### (.+)$", PAGE, re.MULTILINE))
+
+
 def test_figures_of_checks_without_a_text_can_be_made() -> None:
     from experiments.apps import papers
 

@@ -38,6 +38,7 @@ from experiments.apps.papers.shared.figure import (
     interval,
     largest_point,
     point,
+    quoted,
     smallest_point,
     with_paper_values,
 )
@@ -162,13 +163,15 @@ def path_failures_by_share(
     return by_share, with_paper_values(by_series(points), papers)
 
 
-def _excess_claim(runs: ByShare, percent: int, near: float) -> Claim:
+def _excess_claim(runs: ByShare, percent: int, near: float, sentence: str) -> Claim:
     """Claim that DFR's failure ratio exceeds that of shortest paths by at most `near`."""
     one = runs["n = 4", percent]
     above = values_by_run(sub, (one, "dfr_lost"), (one, "own_spf_lost"))
-    return Claim(point("DFR above SPF, n = 4", percent, above, 0.0), near)
+    row = point("DFR above SPF, n = 4", percent, above, 0.0)
+    return Claim(row, near, sentence=quoted(sentence, FULL))
 
 
+FULL, PARTIAL = "Guo 2008, 6.1", "Guo 2008, 6.2"  # sections on full and partly built DCells
 # Section 6.1, in percent: DFR's ratio at 20 % for n = 4, and that of any routing.
 FIG7: Papers = {("DFR, n = 4", 20): 22.3, ("SPF, n = 4", 20): 20.0}
 NEAR = {"DFR, n = 4": 1.0, "SPF, n = 4": 0.1}  # tolerance as a percentage of all packets
@@ -186,11 +189,12 @@ def fig7(settings: Settings) -> Made:
     """Reproduce Guo 2008, Fig. 7: fail servers of both DCells; with a larger n DFR loses less."""
     runs, points = path_failures_by_share(settings, SERVERS, FIG7)
     claims = [Claim(find(points, *key), NEAR[key[0]]) for key in FIG7]
-    claims.append(_excess_claim(runs, 8, ALMOST_THE_SAME))
+    claims.append(_excess_claim(runs, 8, ALMOST_THE_SAME, "DFR performs almost identical to SPF."))
     if ("n = 5", 20) in runs:
         larger, smaller = ((runs[label, 20], "dfr_lost") for label in ("n = 5", "n = 4"))
         row = point("DFR, n = 5 above n = 4", 20, values_by_run(sub, larger, smaller), 0.0)
-        claims.append(Claim(row, 0.0, at_most=True))
+        better = quoted("DFR performs even better as n gets larger.", FULL)
+        claims.append(Claim(row, 0.0, at_most=True, sentence=better))
     return Made(points, claims, notes=notes(settings, runs.values()))
 
 
@@ -208,8 +212,11 @@ ALMOST_NONE, VERY_CLOSE = 0.5, 1.0  # tolerances in percent; the latter below 5 
 def fig8(settings: Settings) -> Made:
     """Reproduce Guo 2008, Fig. 8: fail cables of both DCells, those to switches included."""
     runs, points = path_failures_by_share(settings, CABLES, FIG8)
-    claims = [Claim(find(points, *key), ALMOST_NONE) for key in FIG8]
-    claims.append(_excess_claim(runs, 4, VERY_CLOSE))
+    almost_none = quoted("the path failure ratio of SPF is almost 0", FULL)
+    claims = [Claim(find(points, *key), ALMOST_NONE, sentence=almost_none) for key in FIG8]
+    claims.append(
+        _excess_claim(runs, 4, VERY_CLOSE, "the performance of DFR is still very close to SPF")
+    )
     all_links = "Links between servers and switches can fail too."
     return Made(points, claims, notes=(*notes(settings, runs.values()), all_links))
 
@@ -225,6 +232,11 @@ FIG9_NAMES = {SERVERS: "nodes", RACKS: "racks", CABLES: "links"}
 # Section 6.2, in percent: an upper bound of DFR's ratio, and shortest paths' ratio.
 FIG9 = {"nodes": (6.0, 5.0), "racks": (6.0, 5.0), "links": (0.9, 0.0)}
 FIG9_NEAR = 0.1
+FIG9_SENTENCE = quoted(
+    "DFR has its path failure ratios smaller than 0.9% under link failures, and smaller than 6% "
+    "under node and rack failures, respectively.",
+    PARTIAL,
+)
 NEAREST = (
     "Of equally near proxies DFR takes the one with the lowest uid, which the paper leaves open. "
     "In small deployments, with upper ports first, packets circle through the same racks, and 9 % "
@@ -285,7 +297,11 @@ def _fig9_claims(points: list[Point], name: str) -> list[Claim]:
         for routing in ("DFR", "SPF")
     )
     return [
-        Claim(replace(deciding_point(dfr, most), x="most", paper=most), 0.0, at_most=True),
+        Claim(
+            replace(deciding_point(dfr, most), x="most", paper=most),
+            at_most=True,
+            sentence=FIG9_SENTENCE,
+        ),
         Claim(replace(largest_point(spf), x="most", paper=least), FIG9_NEAR),
         Claim(replace(smallest_point(spf), x="least", paper=least), FIG9_NEAR),
     ]
@@ -346,7 +362,11 @@ def table2(settings: Settings) -> Made:
         "node failures, DFR's deviation", TABLE2_PERCENT[-1], "dfr_deviation", MOST_DEVIATION
     )
     points = by_series(points)
-    claims = [*(Claim(row, NEAR_HOPS) for row in points), Claim(spread, 0.0, at_most=True)]
+    less = quoted("the standard deviation is still less than 5", FULL)
+    claims = [
+        *(Claim(row, NEAR_HOPS) for row in points),
+        Claim(spread, 0.0, at_most=True, sentence=less),
+    ]
     kind, percent = TABLE2_WIDEST
     near = (
         f"Agreement is within {NEAR_HOPS} hops. With {percent} % of the {TABLE2_NAMES[kind]}s "

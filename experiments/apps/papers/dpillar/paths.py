@@ -33,6 +33,7 @@ from experiments.apps.papers.shared.figure import (
     figure,
     find,
     point,
+    quoted,
     verdict,
     with_paper_values,
 )
@@ -148,6 +149,13 @@ FIG9_QUICK_NETWORKS = ("dpillar,16,3", "dpillar,16,4")
 FIG9_PERCENT, FIG9_QUICK_PERCENT = (0, 5, 10, 15, 20), (0, 20)
 FIG9_RUNS = 10
 SAME = 0.1  # tolerance of lengths per column, which should be proportional
+PROPORTIONAL, DECREASES = (
+    quoted(sentence, "Liao 2012, 5.3.2")
+    for sentence in (
+        "the path length is still proportional to the number of server columns",
+        "it slightly decreases as there are more failed servers",
+    )
+)
 
 
 @figure(
@@ -174,12 +182,12 @@ def fig9(settings: Settings) -> Made:
     for spec in networks:
         ratios = values_by_run(truediv, lengths[spec, most], lengths[spec, none])
         row = point(label(spec), f"length at {most} % over that at none", ratios, 1.0)
-        claims.append(Claim(row, 0.0, at_most=True))
+        claims.append(Claim(row, 0.0, at_most=True, sentence=DECREASES))
     for percent in (none, most):  # paths in four columns are 4/3 as long as in three columns
         four, three = lengths["dpillar,16,4", percent], lengths["dpillar,16,3", percent]
         ratios = values_by_run(lambda a, b: a / b * 3 / 4, four, three)
         row = point("(16, 4) over (16, 3)", f"length a column at {percent} %", ratios, 1.0)
-        claims.append(Claim(row, SAME))
+        claims.append(Claim(row, SAME, sentence=PROPORTIONAL))
     what = (
         "Length of a random working clockwise path of each pair that has one. The paper gives no "
         "numbers: its statements about the curves are compared."
@@ -198,6 +206,7 @@ EQUAL_FAILURES = 20
 ALL = 0.1
 # times as many paths lost; a switch has n / 2 times as many cables as a server
 MUCH_LARGER = 4.0
+MUCH = quoted("Switch failures have much larger impact than server failures", "Liao 2012, 5.4")
 
 
 @figure(
@@ -227,7 +236,7 @@ def fig10(settings: Settings) -> Made:
     what = f"paths lost by {EQUAL_FAILURES} failures, of those by as many switches"
     impact = point(SERVERS, what, shares, 1 / MUCH_LARGER)
     claims = [Claim(find(points, name, 0), ALL) for name in counts]
-    claims.append(Claim(impact, 0.0, at_most=True))
+    claims.append(Claim(impact, 0.0, at_most=True, sentence=MUCH))
     much = f'"Much larger": a server costs at most 1/{MUCH_LARGER:g} of the paths of a switch.'
     return Made(points, claims, notes=(*notes(settings), much))
 

@@ -60,7 +60,7 @@ SHARES = (0.0, 0.05, 0.1, 0.2)
 LAST = SHARES[-1]
 ROUNDS, RUNS = 4, 5  # all-to-all flows stop moving in the first round or two
 # More runs for cases in which a few failed switches, or a ratio near 1, decide the verdict.
-MORE_RUNS = {(DPILLAR, SWITCHES, LAST): 100, (BCUBE, SWITCHES, LAST): 24}
+MORE_RUNS = {(DPILLAR, SWITCHES, LAST): 100, (BCUBE, SWITCHES, LAST): 100}
 
 
 @seeded_task_function

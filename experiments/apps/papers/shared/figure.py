@@ -10,7 +10,7 @@ A figure is a function of `Settings` that returns a `Made`, registered under a n
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -19,8 +19,10 @@ import numpy
 from experiments.base.units import figures_apart
 from experiments.runs.reporting.reproduced.result import (
     AGREES,
+    CLAIM_HOLDS,
     DIFFERS,
     UNDECIDED,
+    VERDICTS,
     Point,
     Reproduction,
     Settings,
@@ -32,14 +34,15 @@ Papers = Mapping[tuple[str, float | str], float]  # a paper's values, by series 
 
 
 class Claim(NamedTuple):
-    """A claim: the value that a figure's row should have, and its tolerance."""
+    """The value that a figure's row should have: a number, or the bound of a sentence."""
 
     row: Point
-    tolerance: float  # tolerance in the row's unit
+    tolerance: float = 0.0  # tolerance in the row's unit
     at_most: bool = False  # whether the wanted value is an upper bound
     at_least: bool = False  # whether the wanted value is a lower bound
     # wanted value of the row, if different from the paper's
     wanted: float | None = None
+    sentence: str = ""  # sentence of the paper that is tested, by `quoted`
 
     @property
     def value(self) -> float | None:
@@ -66,7 +69,21 @@ class Claim(NamedTuple):
             return True
         return False if high < least or most < low else None
 
-    def __str__(self) -> str:
+    @property
+    def verdict(self) -> str:
+        """Verdict on this claim alone.
+
+        >>> twice = Claim(Point("DCell", "speed-up", 2.5, 2.0), at_least=True, sentence="faster")
+        >>> twice.verdict, twice._replace(sentence="").verdict
+        ('claim holds', 'agrees')
+        """
+        if not self.holds:
+            return UNDECIDED if self.holds is None else DIFFERS
+        return CLAIM_HOLDS if self.sentence else AGREES
+
+    @property
+    def comparison(self) -> str:
+        """Our value and the wanted one as text."""
         row = self.row
         words = "at most " if self.at_most else "at least " if self.at_least else ""
         ours = "missing" if row.ours is None else f"{row.ours:.4g}"
@@ -74,12 +91,15 @@ class Claim(NamedTuple):
             figures = figures_apart(*row.spread, least=4)
             ours += " ({:.{figures}g} to {:.{figures}g})".format(*row.spread, figures=figures)
         whose = "the paper's" if self.wanted is None else "wanted is"
+        value = "unknown" if self.value is None else f"{self.value:.6g}"
+        tolerance = f" (tolerance {self.tolerance:g})" if self.tolerance or not words else ""
         repeats = f"{row.draws} repeat{'s' * (row.draws != 1)}"
         open_end = f", not decided by {repeats}" if self.holds is None else ""
-        return (
-            f"{row.series}, {row.x}: ours is {ours}, {whose} {words}{self.value:g} "
-            f"(tolerance {self.tolerance:g}){open_end}."
-        )
+        name = ", ".join(filter(None, (row.series, f"{row.x}")))
+        return f"{name}: ours is {ours}, {whose} {words}{value}{tolerance}{open_end}"
+
+    def __str__(self) -> str:
+        return f"{self.sentence}: {self.comparison}." if self.sentence else f"{self.comparison}."
 
 
 def interval(row: Point) -> tuple[float, float]:
@@ -91,22 +111,55 @@ def interval(row: Point) -> tuple[float, float]:
     return row.low, row.high
 
 
+def quoted(sentence: str, source: str) -> str:
+    """Return a sentence of a paper in quotation marks, with the paper and the section.
+
+    >>> quoted("DCell was about 2 times faster than Tree.", "Guo 2008, 7.3")
+    '"DCell was about 2 times faster than Tree." (Guo 2008, 7.3)'
+    """
+    return f'"{sentence}" ({source})'
+
+
 Judged = tuple[str, Sequence[str]]  # a verdict and its reasons
+MOST_COMPARISONS = 3  # maximum number of values that are listed with a sentence that holds
+
+
+def overall(verdicts: Iterable[str]) -> str:
+    """Return the verdict on a whole figure from those on its values; AGREES without any.
+
+    >>> overall(["agrees", "claim holds", "differs"])
+    'differs'
+    """
+    return min(verdicts, key=VERDICTS.index, default=AGREES)
 
 
 def verdict(claims: Iterable[Claim]) -> Judged:
-    """Return a figure's verdict, and a sentence for each claim that fails or is undecided.
+    """Return a figure's verdict, with its reasons.
+
+    Reasons are a sentence for each claim that fails or is undecided, and one for each sentence of
+    the paper that holds.
 
     >>> verdict([Claim(Point("DFR", 0.2, ours=22.9, paper=22.3), 1.0)])
     ('agrees', ())
     >>> verdict([Claim(Point("DFR", 0.2, ours=28.0, paper=6.0), 0.5, at_most=True)])[1]
     ("DFR, 0.2: ours is 28, the paper's at most 6 (tolerance 0.5).",)
     """
-    claims = list(claims)
-    failed = [str(claim) for claim in claims if claim.holds is False]
-    undecided = [str(claim) for claim in claims if claim.holds is None]
-    word = DIFFERS if failed else UNDECIDED if undecided else AGREES
-    return word, (*failed, *undecided)
+    by_verdict: dict[str, list[Claim]] = {word: [] for word in VERDICTS}
+    for claim in claims:
+        by_verdict[claim.verdict].append(claim)
+    failed = map(str, (*by_verdict[DIFFERS], *by_verdict[UNDECIDED]))
+    word = overall(word for word, found in by_verdict.items() if found)
+    return word, (*failed, *_held_sentences(by_verdict[CLAIM_HOLDS]))
+
+
+def _held_sentences(claims: Iterable[Claim]) -> Iterator[str]:
+    """Yield each sentence of a paper that holds, with the values by which it is tested."""
+    by_sentence: dict[str, list[str]] = {}
+    for claim in claims:
+        by_sentence.setdefault(claim.sentence, []).append(claim.comparison)
+    for sentence, tested in by_sentence.items():
+        few = len(tested) <= MOST_COMPARISONS
+        yield f"{sentence}: {'; '.join(tested) if few else f'all {len(tested)} values hold'}."
 
 
 class Made(NamedTuple):
@@ -119,6 +172,7 @@ class Made(NamedTuple):
     why: str = ""  # reason to print if our figure differs from the paper's
     notes: Iterable[str] = ()
     title: str = ""  # title (default: the figure's)
+    errata: Sequence[str] = ()  # headings of docs/errata.md that explain values
 
 
 @dataclass(frozen=True)
@@ -153,6 +207,7 @@ class Figure:
             points=tuple(made.points),
             verdict=word,
             reasons=tuple(reasons),
+            errata=tuple(made.errata),
             notes=tuple(made.notes),
             rows=tuple(rows),
             **(self.look or {}),

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from experiments.apps.papers.shared.figure import Claim, Judged, verdict
 from experiments.runs.plans.experiment import Experiment, System
 from experiments.runs.reporting.reproduced.result import Point, Settings
 
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
 PAPERS_MBIT = 1000.0
 MOST_POINTS = 40  # maximum number of points of a curve
-NEAR = 0.1  # maximum relative difference from the paper's value for agreement
 
 
 class Scale(NamedTuple):
@@ -104,73 +102,26 @@ def ideal_of_trials(values: pandas.Series) -> float | None:
     return None if known.empty else float(known.iloc[0])
 
 
-# -- verdicts ------------------------------------------------------------------------------------
+# -- notes ---------------------------------------------------------------------------------------
 
 
-def claims(rows: Iterable[Point]) -> list[Claim]:
-    """Return claims that ours is near the paper's value, for the rows that have one."""
-    return [Claim(row, NEAR * row.paper) for row in rows if row.paper]
-
-
-def verdict_with_ideals(rows: Sequence[Point]) -> Judged:
-    """Return the verdict and its reasons; where ours differs, they compare both values with the
-    ideal.
-
-    >>> verdict_with_ideals([Point("a", 1, ours=95.0, paper=100.0)])
-    ('agrees', [])
-    >>> verdict_with_ideals([Point("a", 1, ours=50.0, paper=100.0)])
-    ('differs', ["a, 1: ours is 0.50 times the paper's"])
-    """
-    made = claims(rows)
-    undecided = [str(claim) for claim in made if claim.holds is None]
-    return verdict(made)[0], [*comparisons_with_ideal(rows), *undecided]
-
-
-def comparisons_with_ideal(rows: Iterable[Point]) -> list[str]:
-    """Return sentences that compare ours and the paper's value with the ideal, for rows that
-    differ.
-
-    >>> dcell = Point("DCell", "completion, s", ours=1130.0, paper=2270.0, ideal=1080.0)
-    >>> comparisons_with_ideal([dcell])
-    ["DCell, completion, s: ours is 0.50 times the paper's; share of the routed paths' ideal: ours
-    0.96, the paper's 0.48"]
-    """
-    sentences = []
-    for row in (claim.row for claim in claims(rows) if claim.holds is False):
-        if row.paper and row.ours:
-            sentence = (
-                f"{row.series}, {row.x}: ours is {row.ours / row.paper:.2f} times the paper's"
-            )
-            if row.ideal:
-                ours, papers = (
-                    _share_of_ideal(value, row.ideal) for value in (row.ours, row.paper)
-                )
-                sentence += (
-                    f"; share of the routed paths' ideal: ours {ours:.2f}, the paper's {papers:.2f}"
-                )
-            sentences.append(sentence)
-    return sentences
-
-
-def _share_of_ideal(value: float, ideal: float) -> float:
-    """Return the ratio of a value to its ideal, at most 1, for times as well as for rates."""
-    return min(value / ideal, ideal / value)
-
-
-def notes(*runs: Run, scale: Scale = UNSCALED) -> list[str]:
+def notes(runs: Sequence[Run], scales: Sequence[Scale]) -> list[str]:
     """Return notes on rate, seed and scale of the measurement, and on invalid trials.
 
-    The runs have the same rate, seed and number of trials.
+    The runs have the same seed.
     """
-    done = runs[0]
-    plan = done.manifest["plan"]
-    rate = plan["systems"][0]["rate_mbit"]
-    scaled = f"; rates are multiplied by {scale.rate:.4g}" if scale.rate != 1 else ""
-    scaled += f", times by {scale.time:.4g}" if scale.time != 1 else ""
+    plans = [run.manifest["plan"] for run in runs]
+    rates = _numbers(plan["systems"][0]["rate_mbit"] for plan in plans)
+    trials = _numbers(len(run.records) for run in runs)
+    factors, times = (
+        _numbers(getattr(scale, name) for scale in scales) for name in ("rate", "time")
+    )
+    scaled = f"; rates are multiplied by {factors}" if factors != "1" else ""
+    scaled += f", times by {times}" if times != "1" else ""
     each = " per run" if len(runs) > 1 else ""
     lines = [
-        f"Cables of {rate:g} Mbit/s, seed {plan['seed']}, {len(done.records)} "
-        f"trials{each}{scaled}. Records: {', '.join(run.folder.name for run in runs)}"
+        f"Cables of {rates} Mbit/s, seed {plans[0]['seed']}, {trials} trials{each}{scaled}. "
+        f"Records: {', '.join(run.folder.name for run in runs)}"
     ]
     for run in runs:
         invalid = [one for one in run.records if not one["valid"]]
@@ -182,3 +133,13 @@ def notes(*runs: Run, scale: Scale = UNSCALED) -> list[str]:
                 f"trial {first['trial']} of {first['system']}: {why}"
             )
     return lines
+
+
+def _numbers(values: Iterable[float]) -> str:
+    """Return the numbers of several runs as text: one number if all are equal.
+
+    >>> _numbers([500, 500]), _numbers([500, 200])
+    ('500', '500, 200')
+    """
+    texts = [f"{value:.4g}" for value in values]
+    return texts[0] if len({*texts}) == 1 else ", ".join(texts)

@@ -51,8 +51,9 @@ class LiveFigure:
     y: str
     reducer: str
     kind: str = "lines"  # kind of drawing (see `Reproduction`)
-    # Keys of an experiment file (docs/experiments.md), and `volume_s` in place of the workload's
-    # volume_bytes: the volume in seconds of a cable's rate.
+    # Keys of an experiment file (docs/experiments.md), and two more: `volume_s` in place of the
+    # workload's volume_bytes, the volume in seconds of a cable's rate; and `rate_share`, the
+    # cables' rate relative to the rate at which this machine still emulates the figure faithfully.
     experiment: Mapping[str, Any] = field(default_factory=dict)
     parts: tuple[Mapping[str, Any], ...] = ()  # changes for each of several experiments, with name
     quick: Mapping[str, Any] = field(default_factory=dict)  # changes for --quick
@@ -154,7 +155,6 @@ def made_from_records(plan: LiveFigure, parts: Sequence[Part]) -> Made:
             *live_experiments.throughput_curves(part.all_trials, part.scale, plan.curve_points)
         ]
     systems = ", ".join(f"{one.name}: {one.network}" for one in parts[0].experiment.systems)
-    runs = [part.all_trials for part in parts]
     return Made(
         points,
         rows=[one.point for one in measured],
@@ -162,7 +162,9 @@ def made_from_records(plan: LiveFigure, parts: Sequence[Part]) -> Made:
         why=plan.why,
         notes=(
             *(note.replace("{systems}", systems) for note in plan.notes),
-            *live_experiments.notes(*runs, scale=parts[0].scale),
+            *live_experiments.notes(
+                [part.all_trials for part in parts], [part.scale for part in parts]
+            ),
         ),
     )
 
@@ -185,15 +187,16 @@ def _relay(plan: LiveFigure) -> tuple[RelaySweep, Rows]:
 
 
 def experiments(plan: LiveFigure, settings: Settings, name: str) -> dict[str, Experiment]:
-    """Return the figure's experiments by the names of its parts, all with the same cable rate."""
+    """Return the figure's experiments by the names of its parts."""
     tables = dict(_tables(plan, settings))
     rate_mbit = settings.rate_mbit or _rate_mbit(settings, tables.values())
     found = {}
     for part, values in tables.items():
         volume_s = values.pop("volume_s", None)
-        systems = [{**one, "rate_mbit": rate_mbit} for one in values.get("systems", ())]
+        own_mbit = rate_mbit * values.pop("rate_share", 1.0)
+        systems = [{**one, "rate_mbit": own_mbit} for one in values.get("systems", ())]
         if volume_s is not None:
-            volume_bytes = _volume_bytes(values, volume_s * rate_mbit * 125_000)
+            volume_bytes = _volume_bytes(values, volume_s * own_mbit * 125_000)
             values["workload"] = {**values.get("workload", {}), "volume_bytes": volume_bytes}
         values |= {"systems": systems, "about": plan.about, "seed": settings.seed}
         one = experiment_of({"name": f"{name}-{part}" if part else name, **values})

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from experiments.apps.papers.shared.figure import Judged, verdict
-from experiments.apps.papers.shared.live_experiments import verdict_with_ideals
 from experiments.apps.papers.shared.quantities import Measured, Part
 from experiments.runs.reporting.reproduced.result import DIFFERS
 from hosts.base.fault_kinds import FAULT_KINDS
@@ -14,11 +13,6 @@ from hosts.base.fault_kinds import FAULT_KINDS
 def by_claims(measured: Sequence[Measured], _parts: Sequence[Part]) -> Judged:
     """Return the verdict on the claims of the figure's rows."""
     return verdict(claim for one in measured for claim in one.claims)
-
-
-def near_papers(measured: Sequence[Measured], _parts: Sequence[Part]) -> Judged:
-    """Return the verdict on how near all values are to the paper's, with their ideals."""
-    return verdict_with_ideals([one.point for one in measured])
 
 
 def shares_of_ideals(measured: Sequence[Measured], parts: Sequence[Part]) -> Judged:
@@ -83,7 +77,6 @@ def all_flows_moved(measured: Sequence[Measured], parts: Sequence[Part]) -> Judg
 
 VERDICTS: dict[str, Callable[[Sequence[Measured], Sequence[Part]], Judged]] = {
     "claims": by_claims,
-    "near the paper": near_papers,
     "shares of ideals": shares_of_ideals,
     "outages": outages,
     "all flows moved": all_flows_moved,

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from experiments.apps.papers.shared.figure import Made, figure
+from experiments.apps.papers.shared.figure import Made, figure, overall
 from experiments.models.comparison import papers
 from experiments.models.comparison.table_checks import PaperTable, TableCheck
-from experiments.runs.reporting.reproduced.result import AGREES, DIFFERS, Point
+from experiments.runs.reporting.reproduced.result import DIFFERS, ERRATUM, Point
 
 EQUALS = " = "  # separator of a printed formula and its value
 BISECTION_S = 20.0  # time limit for each exact bisection width, in seconds; most take much less
@@ -40,13 +40,24 @@ TABLES: dict[str, tuple[str, Callable[[float], PaperTable]]] = {
 
 def printed(table: PaperTable) -> Made:
     """Return the reproduction of a paper's table, with each printed value next to ours."""
-    differing = [check for check in table.checks if check.agrees is False]
+    wrong = [check for check in table.checks if check.agrees is False]
+    wrong.sort(key=lambda check: check.is_erratum)
     unchecked = [check.what for check in table.checks if check.agrees is None]
     notes = [f"Printed: {table.citation}."]
     if unchecked:
         notes.append(f"Not checked: {', '.join(unchecked)}.")
-    judged = DIFFERS if differing else AGREES, [*map(_difference_sentence, differing)]
-    return Made(map(_point, table.checks), judged=judged, notes=notes, title=table.title)
+    word = overall(ERRATUM if check.is_erratum else DIFFERS for check in wrong)
+    return Made(
+        map(_point, table.checks),
+        judged=(word, [*map(_difference_sentence, wrong)]),
+        notes=notes,
+        title=table.title,
+        errata=[
+            *dict.fromkeys(
+                check.erratum.entry for check in wrong if check.erratum and check.is_erratum
+            )
+        ],
+    )
 
 
 def _point(check: TableCheck) -> Point:
@@ -67,7 +78,9 @@ def _point(check: TableCheck) -> Point:
 
 def _difference_sentence(check: TableCheck) -> str:
     why = f": {check.reason}" if check.reason else ""
-    return f"{check.what}: ours is {check.ours:g}, in print {check.printed}{why}."
+    entry = check.erratum.entry if check.erratum and check.is_erratum else ""
+    erratum = f". Erratum: {entry}" if entry else ""
+    return f"{check.what}: ours is {check.ours:g}, in print {check.printed}{why}{erratum}."
 
 
 def _register_table(name: str, about: str, table: Callable[[float], PaperTable]) -> None:

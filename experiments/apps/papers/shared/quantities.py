@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from experiments.apps.papers.shared import live_experiments
 from experiments.apps.papers.shared.computed import COMPUTED
-from experiments.apps.papers.shared.figure import Claim, point
+from experiments.apps.papers.shared.figure import Claim, point, quoted
 from experiments.apps.papers.shared.live_experiments import Scale
 from experiments.apps.papers.shared.rerouted_flows import EFFECTS, faults_with_flow_effects
 from experiments.models.fluid.ideal import header_bytes, header_efficiency
@@ -53,7 +53,7 @@ class Row:
     paper: Any = None  # a number, or a list of two: their quotient
     ideal: str = "records"  # ideal values: records, or none
     ideal_links: Any = None  # ideal value in units of a cable's goodput
-    flows: str = ""  # flows of the quantity "last flow": a name in FLOWS
+    flows: str = ""  # flows of the quantities of the last flow: a name in FLOWS
     after_s: float = 0.0  # time from which the quantity "late goodput" counts
     event: str = ""  # fault or repair of the quantities of events
     network: str = ""  # network and routing of a computed quantity
@@ -64,6 +64,9 @@ class Row:
     bound: str = ""
     wanted: float | None = None
     of_ideal: float | None = None
+    # A claim in the paper's words: the exact sentence, and its paper and section.
+    sentence: str = ""
+    source: str = ""
     judged: str = ""  # "without eBPF": only if a relay cannot be measured under eBPF
 
     def __post_init__(self) -> None:
@@ -76,6 +79,14 @@ class Row:
         ):
             require(value in known, f"unknown {name} {value!r}: {meant(value, known)}")
         require(len(self.pair) in (0, 2), "a pair is two systems")
+        require(
+            bool(self.sentence) == bool(self.source),
+            "sentence and source belong together: a sentence of the paper, and where it is",
+        )
+        require(
+            not self.sentence or self._has_claim,
+            f"the sentence {self.sentence!r} needs a bound, or within",
+        )
         for text in (self.series, self.x):
             try:
                 text.format(system="", part="")
@@ -91,9 +102,13 @@ class Row:
                     f"paper and ideal_links are numbers, or lists of two, not {one!r}",
                 )
 
+    @property
+    def _has_claim(self) -> bool:
+        return bool(self.bound) or {self.within, self.wanted, self.of_ideal} != {None}
+
     def claim(self, value: Point) -> Claim | None:
         """Return the claim on the row's value, or None without a claim."""
-        if self.within is None and self.wanted is None and self.of_ideal is None:
+        if not self._has_claim:
             return None
         wanted = self.wanted
         if self.of_ideal is not None:
@@ -101,7 +116,8 @@ class Row:
         if wanted is None and value.paper is None:
             return None
         at_most, at_least = (self.bound == word for word in ("at most", "at least"))
-        return Claim(value, self.within or 0.0, at_most, at_least, wanted)
+        sentence = quoted(self.sentence, self.source) if self.sentence else ""
+        return Claim(value, self.within or 0.0, at_most, at_least, wanted, sentence)
 
 
 class Measured(NamedTuple):
@@ -234,13 +250,27 @@ def maximum_goodput(trials: SystemTrials) -> Values:
 
 def last_flow(trials: SystemTrials) -> Values:
     """Return the end of the last flow between certain pairs of servers."""
-    flows, belongs = trials.run.flows, FLOWS[trials.row.flows](trials.system.topology)
-    own = flows[[belongs(*pair) for pair in zip(flows.source, flows.destination, strict=True)]]
+    own, _ = _chosen_and_other_flows(trials)
     ends, time = own.groupby("trial"), trials.part.scale.time
-    ideal = live_experiments.ideal_of_trials(ends.ideal_end_s.max())
-    return Values(
-        trials.by_repeat(ends.end_s.max()) * time, None if ideal is None else ideal * time
-    )
+    ideal = live_experiments.ideal_of_trials(ends.ideal_end_s.max() * time)
+    return Values(trials.by_repeat(ends.end_s.max()) * time, ideal)
+
+
+def last_flow_over_others(trials: SystemTrials) -> Values:
+    """Return the end of the last flow between certain servers, over the others' median end."""
+    own, others = (found.groupby("trial") for found in _chosen_and_other_flows(trials))
+    ideal = live_experiments.ideal_of_trials(own.ideal_end_s.max() / others.ideal_end_s.median())
+    return Values(trials.by_repeat(own.end_s.max() / others.end_s.median()), ideal)
+
+
+def _chosen_and_other_flows(trials: SystemTrials) -> tuple[pandas.DataFrame, pandas.DataFrame]:
+    """Return the flows between the pairs of servers that the row names, and all other flows."""
+    import numpy
+
+    flows, belongs = trials.run.flows, FLOWS[trials.row.flows](trials.system.topology)
+    pairs = zip(flows.source, flows.destination, strict=True)
+    chosen = numpy.array([belongs(*pair) for pair in pairs], dtype=bool)
+    return flows[chosen], flows[~chosen]
 
 
 def over_bound(trials: SystemTrials) -> Values:
@@ -280,6 +310,11 @@ def _events(trials: SystemTrials) -> pandas.DataFrame:
     found = trials.run.events
     named = found.event == trials.row.event if trials.row.event else found.event.notna()
     return found[named & (found.reason == "")]
+
+
+def detection(trials: SystemTrials) -> Values:
+    """Return the time until the routing detects the event."""
+    return Values(_events(trials).detected_s)
 
 
 def outage(trials: SystemTrials) -> Values:
@@ -334,7 +369,9 @@ QUANTITIES: dict[str, Callable[[SystemTrials], Values]] = {
     "file goodput": file_goodput,
     "maximum goodput": maximum_goodput,
     "last flow": last_flow,
+    "last flow over others": last_flow_over_others,
     "time over bound": over_bound,
+    "detection": detection,
     "outage": outage,
     "recovery": recovery,
     "share afterwards": share_afterwards,
@@ -342,7 +379,7 @@ QUANTITIES: dict[str, Callable[[SystemTrials], Values]] = {
 }
 # Quantities of relays (`relay_figures`).
 OF_RELAYS = (
-    *("throughput", "cost by bit", "cost by bit, eBPF", "cost by packet, eBPF"),
+    *("goodput", "forwarded", "cost by bit", "cost by bit, eBPF", "cost by packet, eBPF"),
     *("share", "share, eBPF", "share of full", "cost of a packet", "cost of a packet, eBPF"),
     *("cost of a short packet", "short over long, eBPF", "arrived"),
 )

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 PYTHON, EBPF = "python", "ebpf"
 TIME_LIMIT_S = 120.0
 IDLE_S = 1.0
-SETTLE_S = 0.5  # duration of TCP's slow start, which is not measured
+SETTLING = 0.25  # share of the duration in which TCP fills the cables, which is not measured
 SPARE = 1.5  # cables' rate relative to full load: headroom for other traffic
 TICK_S = 0.002  # interval between a UDP sender's batches
 UDP_IP_BYTES = 28
@@ -79,6 +79,7 @@ class ForwarderUse(NamedTuple):
 
     share: float  # processor time of the forwarder, as a share of one processor
     frames_s: float  # frames that the forwarder sent per second
+    bits_s: float  # bits of these frames per second, headers included
 
 
 class ForwarderLoad:
@@ -92,22 +93,26 @@ class ForwarderLoad:
 
     def end(self) -> ForwarderUse:
         """Return the forwarder's activity since the start of the measurement."""
-        (then_s, cpu_s, frames), (end_s, used_s, sent) = self._began, self._counters()
-        elapsed_s = end_s - then_s
-        return ForwarderUse((used_s - cpu_s) / elapsed_s, (sent - frames) / elapsed_s)
+        (then_s, *then), (end_s, *end) = self._began, self._counters()
+        cpu_s, frames, sent_bytes = (
+            (after - before) / (end_s - then_s) for before, after in zip(then, end, strict=True)
+        )
+        return ForwarderUse(cpu_s, frames, sent_bytes * 8)
 
-    def _counters(self) -> tuple[float, float, int]:
-        """Return the current time, the forwarder's processor time, and the frames sent so far."""
+    def _counters(self) -> tuple[float, float, int, int]:
+        """Return the time, the forwarder's processor time, and the frames and bytes sent so far."""
         # The kernel counts also frames that the data plane forwards without the router.
-        sent = _frames_sent(self._lab, self._server)
-        return time.monotonic(), int(self._schedstat.read_text().split()[0]) * 1e-9, sent
+        frames, sent_bytes = _frames_and_bytes_sent(self._lab, self._server)
+        cpu_s = int(self._schedstat.read_text().split()[0]) * 1e-9
+        return time.monotonic(), cpu_s, frames, sent_bytes
 
 
-def _frames_sent(lab: Lab, server: int) -> int:
-    """Return the number of frames sent by a server's ports, as counted by the kernel."""
+def _frames_and_bytes_sent(lab: Lab, server: int) -> tuple[int, int]:
+    """Return the frames and bytes sent by a server's ports, as counted by the kernel."""
     from experiments.lab.emulation.nodes import sent_bytes_and_frames
 
-    return sum(frames for _, frames in sent_bytes_and_frames(lab.host(server)).values())
+    sent = sent_bytes_and_frames(lab.host(server)).values()
+    return sum(frames for _, frames in sent), sum(count for count, _ in sent)
 
 
 def idle_forwarder_use(lab: Lab, server: int) -> ForwarderUse:
@@ -127,15 +132,17 @@ def tcp_use(
     mtu: int,
     rate_mbit: float,
     seconds: float,
-) -> tuple[float, float]:
-    """Return TCP flows' goodput over a relay in bit/s, and its processor share above idle.
+) -> tuple[float, float, float]:
+    """Return TCP flows' goodput in bit/s, and a relay's processor share above idle and its bit/s.
 
-    `where` are the network, its routing and the relay.
+    `where` are the network, its routing and the relay, whose bits include acknowledgements and all
+    headers from Ethernet's upwards.
     """
     from experiments.lab.traffic.generator import Generator
 
     network, routing, name = where
     flows = [Flow(at, a, b, duration_s=seconds) for at, (a, b) in enumerate(pairs)]
+    settled_s = SETTLING * seconds
     with sandboxed_relay_lab(network, routing, rate_mbit, mtu, missing=missing) as lab:
         relay = lab.server(name)
         idle = idle_forwarder_use(lab, relay)
@@ -143,19 +150,20 @@ def tcp_use(
             sending.prepare()
             at_s = time.monotonic() + 0.2
             sending.start(at_s)
-            time.sleep(max(0.0, at_s + SETTLE_S - time.monotonic()))
+            time.sleep(max(0.0, at_s + settled_s - time.monotonic()))
             busy = ForwarderLoad(lab, relay)
             time.sleep(max(0.0, at_s + seconds - time.monotonic()))
-            share = busy.end().share - idle.share
+            used = busy.end()
             while not sending.ended():
                 time.sleep(0.02)
             delivered = sum(
                 one.delivered_bytes
                 for result in sending.results()
                 for one in result.intervals
-                if one.begin_s >= SETTLE_S and one.end_s <= seconds
+                if one.begin_s >= settled_s and one.end_s <= seconds
             )
-    return delivered * 8 / (seconds - SETTLE_S), share
+    goodput_bps = delivered * 8 / (seconds - settled_s)
+    return goodput_bps, used.share - idle.share, used.bits_s - idle.bits_s
 
 
 def udp_uses(
@@ -321,11 +329,12 @@ def _relay_cost_us(
         _sending_time_s(sender, data, LEARN)
     time.sleep(LEARN_S)
     costs = []
-    before = _frames_sent(lab, relay)
+    before, _ = _frames_and_bytes_sent(lab, relay)
     for _ in range(BATCHES):
         direct, relayed = (_sending_time_s(sender, data, BATCH) for sender in (near, far))
         costs.append((relayed - direct) / BATCH * 1e6)
-    relays = (_frames_sent(lab, relay) - before) / (BATCHES * BATCH)
+    after, _ = _frames_and_bytes_sent(lab, relay)
+    relays = (after - before) / (BATCHES * BATCH)
     return median(costs) if abs(relays - 1) < APART else None
 
 

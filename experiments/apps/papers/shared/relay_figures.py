@@ -129,11 +129,12 @@ def _measured(rows: Iterable[Row], found: Quantities) -> Iterator[Measured]:
 
 
 class MtuMeasurement(NamedTuple):
-    """One measurement of a relay: its goodput, and its share of a processor."""
+    """One measurement of a relay: its flows' goodput, its processor share, and forwarded bits."""
 
     mtu: int
     goodput_bps: float
     share: float
+    forwarded_bps: float  # all headers and acknowledgements included
 
 
 def by_mtu(sweep: RelaySweep, rows: Rows, settings: Settings) -> Made:
@@ -183,11 +184,16 @@ def made_by_mtu(
     failures = Failures(frozenset(missing))
     mtus = sorted({one.mtu for one in found})
     costs = {mtu: [o.share / o.goodput_bps for o in found if o.mtu == mtu] for mtu in mtus}
-    quantities: dict[str, dict[float, Taken]] = {"throughput": {}, "cost by bit": {}}
+    quantities: dict[str, dict[float, Taken]] = {"goodput": {}, "forwarded": {}, "cost by bit": {}}
     for mtu in mtus:
-        gbps = [one.goodput_bps / rate_mbit / 1e6 for one in found if one.mtu == mtu]
+        own = [one for one in found if one.mtu == mtu]
         best = ideal(network, sweep.routing, flows, 1e9, mtu, failures=failures).total_bps / 1e9
-        quantities["throughput"][mtu] = Taken(gbps, best)
+        goodput, forwarded = (
+            [bps / rate_mbit / 1e6 for bps in values]
+            for values in zip(*((one.goodput_bps, one.forwarded_bps) for one in own), strict=True)
+        )
+        quantities["goodput"][mtu] = Taken(goodput, best)
+        quantities["forwarded"][mtu] = Taken(forwarded, float(len(pairs)))
         # If a relay's cost is per packet, the cost per bit falls as packets become larger.
         by_packets = header_efficiency(header, FAIR) / header_efficiency(header, mtu) * FAIR / mtu
         ratios = [cost / fair for cost, fair in zip(costs[mtu], costs[FAIR], strict=True)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -20,10 +21,19 @@ sudo ./pillarbox reproduce --all --out results
 |---|---|
 | spread | 95 % confidence interval of ours |
 | ideal | best value that the paths in use permit, or as the notes say |
-| agrees | the whole interval is within the tolerance of the paper's value |
-| differs | no part of the interval is within the tolerance; reasons are listed |
-| not decided | a part of the interval is within the tolerance |
-| paper ambiguous | the paper permits several interpretations, and one of them agrees |
+| agrees | the whole interval is within the tolerance of the paper's number |
+| claim holds | the whole interval satisfies the sentence that is quoted from the paper |
+| paper's erratum | the print is wrong: ours is the value that [errata.md](errata.md) derives |
+| differs | no part of the interval is within the tolerance, or satisfies the sentence |
+| not decided | only a part of the interval is, or does |
+
+A figure has the verdict of its worst value, in the order differs, not decided, paper's erratum,
+claim holds, agrees. Absolute numbers that the papers measured on their hardware (seconds, Gbit/s)
+are in the column "paper" and are not judged; the sentences that the papers base on them are. If a
+paper permits several interpretations, the notes name the one that is compared.
+
+The column "code" is a digest of the code and data on which a figure depends, without comments and
+docstrings. A test compares it with the present code.
 
 The command continues after an interruption and keeps results of unchanged code and settings.
 `results/report.html` also contains the figures, `results/results.md` is this page.
@@ -88,10 +98,11 @@ def _machines_sentence(found: Sequence[Reproduction]) -> str:
 
 
 def _overview(found: Sequence[Reproduction]) -> Iterator[str]:
-    yield "| figure | title | verdict | made |"
-    yield "|---|---|---|---|"
+    yield "| figure | title | verdict | made | code |"
+    yield "|---|---|---|---|---|"
     for made in found:
-        cells = (f"[{made.name}](#{made.name})", made.title, made.verdict, record(made))
+        own = (made.title, made.verdict, record(made), made.made.get("code", ""))
+        cells = (f"[{made.name}](#{made.name})", *own)
         yield f"| {' | '.join(map(_escaped, cells))} |"
 
 
@@ -110,7 +121,7 @@ def _figure_paragraphs(made: Reproduction, shared: Sequence[str]) -> Iterator[st
     yield f"## {made.name}"
     yield f"{_escaped(made.title)}. **{made.verdict}**"
     if made.reasons:
-        yield "\n".join(f"- {_escaped(reason)}" for reason in made.reasons)
+        yield "\n".join(f"- {_linked(reason, made.errata)}" for reason in made.reasons)
     points = made.rows or (made.points if made.kind == "table" else ())
     if points:
         columns, rows = drawing.table_of(made, points)
@@ -125,6 +136,23 @@ def _figure_paragraphs(made: Reproduction, shared: Sequence[str]) -> Iterator[st
     if numbers:
         own.append(f"See [notes](#notes-on-several-figures): {', '.join(numbers)}.")
     yield " ".join(own)
+
+
+def _linked(reason: str, errata: Iterable[str]) -> str:
+    """Return a reason in Markdown, in which the headings of errata are links."""
+    text = _escaped(reason)
+    for title in map(_escaped, errata):
+        text = text.replace(title, f"[{title}](errata.md#{anchor(title)})")
+    return text
+
+
+def anchor(title: str) -> str:
+    """Return the anchor of a heading of a Markdown page.
+
+    >>> anchor("Wires of the fat-tree (Guo 2009, Table 1)")
+    'wires-of-the-fat-tree-guo-2009-table-1'
+    """
+    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
 
 
 def _escaped(text: str) -> str:

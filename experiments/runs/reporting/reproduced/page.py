@@ -20,12 +20,12 @@ from experiments.runs.reporting import tables
 from experiments.runs.reporting.embedding import embedded
 from experiments.runs.reporting.report_page import PAGE, rendered
 from experiments.runs.reporting.reproduced import drawing, markdown
-from experiments.runs.reporting.reproduced.result import AGREES, DIFFERS, Reproduction
+from experiments.runs.reporting.reproduced.result import DIFFERS, UNDECIDED, Reproduction
 from experiments.runs.trials import store
 from topos.base.errors import PillarboxError
 
 RESULTS = "results.md"
-MOODS = {AGREES: "", DIFFERS: "bad"}
+MOODS = {DIFFERS: "bad", UNDECIDED: "careful"}
 MANY = 12  # maximum number of points of a reproduced figure whose table is unfolded
 
 
@@ -95,7 +95,7 @@ def _template_values(own: Path, made: Reproduction) -> dict[str, Any]:
     return {
         **{word: getattr(made, word) for word in ("name", "title", "verdict", "reasons", "notes")},
         "record": markdown.record(made),
-        "mood": MOODS.get(made.verdict, "careful"),
+        "mood": MOODS.get(made.verdict, ""),
         "drawn": None if made.kind == "table" else embedded(svg, made.name, caption),
         "numbers": _points_table(made, made.rows) if made.rows else None,
         "points": every,

@@ -10,8 +10,13 @@ from typing import Any
 
 from experiments.base.units import figures_apart
 
-AGREES, DIFFERS, AMBIGUOUS = "agrees", "differs", "paper ambiguous"
-UNDECIDED = "not decided"  # verdict of a reproduction that needs more draws or trials
+AGREES = "agrees"  # every number is within its tolerance
+CLAIM_HOLDS = "claim holds"  # the paper's sentences hold, and its numbers that are compared agree
+ERRATUM = "paper's erratum"  # our value is the derived one, and the printed one is wrong
+DIFFERS = "differs"
+UNDECIDED = "not decided"  # more draws or trials are needed
+# A figure with several values has the first of these verdicts that one of them has.
+VERDICTS = (DIFFERS, UNDECIDED, ERRATUM, CLAIM_HOLDS, AGREES)
 
 
 @dataclass(frozen=True)
@@ -70,8 +75,9 @@ class Reproduction:
     x_label: str
     y_label: str
     points: tuple[Point, ...]
-    verdict: str  # AGREES, DIFFERS, AMBIGUOUS or UNDECIDED
-    reasons: tuple[str, ...] = ()  # differences from the paper and their reasons
+    verdict: str  # one of VERDICTS
+    reasons: tuple[str, ...] = ()  # sentences on differences, errata and claims of the paper
+    errata: tuple[str, ...] = ()  # headings of docs/errata.md that explain values
     notes: tuple[str, ...] = ()  # measurement method: sizes, seeds, rates, models
     kind: str = "lines"  # kind of drawing: "lines", "bars" or "table"
     # Compared numbers of a figure whose points are a curve; they are printed instead of the curve.
@@ -94,8 +100,8 @@ class Reproduction:
         values = dict(plain)
         for key in ("points", "rows"):
             values[key] = tuple(Point(**point) for point in values[key])
-        for key in ("reasons", "notes"):
-            values[key] = tuple(values[key])
+        for key in ("reasons", "errata", "notes"):
+            values[key] = tuple(values.get(key, ()))
         return cls(**values)
 
 

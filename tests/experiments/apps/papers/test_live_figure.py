@@ -9,8 +9,15 @@ import pytest
 from click.testing import CliRunner
 
 from experiments.apps import papers as reproductions
+from experiments.apps.papers.shared import live_figure
 from experiments.cli.main import cli
-from experiments.runs.reporting.reproduced.result import AGREES, DIFFERS, Reproduction, Settings
+from experiments.runs.plans.values import made
+from experiments.runs.reporting.reproduced.result import (
+    CLAIM_HOLDS,
+    DIFFERS,
+    Reproduction,
+    Settings,
+)
 from tests.experiments.apps.papers.test_reproductions import (
     LIVE,
     MadeUp,
@@ -46,11 +53,30 @@ def figure_of(file: Path, monkeypatch: pytest.MonkeyPatch, bcube_bps: float) -> 
 
 def test_a_new_figure_is_a_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = figure_of(file, monkeypatch, bcube_bps=3.6e8)
-    assert found.verdict == AGREES
+    assert found.verdict == CLAIM_HOLDS
+    assert found.reasons == (
+        '"Tree provides the lowest aggregate bottleneck throughput" (Guo 2009, 8): both: ours is '
+        "3, wanted is at least 1.",
+    )
     assert of(found, "a server", "BCube").ours == pytest.approx(0.9)  # of cables of 100 Mbit/s
     assert of(found, "a server", "BCube").ideal == pytest.approx(1.0)
     assert of(found, "a server", "tree").paper is None
     assert of(found, "both", "").ours == pytest.approx(3)
+
+
+def test_slower_cables_and_more_repeats_are_a_parts_own() -> None:
+    (plan,) = [made(live_figure.LiveFigure, reproductions.figure("bcube-fig10").data or {}, "")]
+    parts = live_figure.experiments(plan, Settings(Path(), rate_mbit=100.0), "bcube-fig10")
+    rates = {name: one.systems[0].rate_mbit for name, one in parts.items()}
+    assert rates == {
+        "one-to-one": 100, "one-to-several": 100, "one-to-all": 40, "all-to-all": 100
+    }  # fmt: skip
+    assert {name: one.repeats for name, one in parts.items() if one.repeats != 3} == {
+        "one-to-all": 10
+    }
+    slow = parts["one-to-all"]
+    assert slow.workload.volume_bytes == 4 * 40 * 125_000
+    assert live_figure.scale_of(plan, slow).rate == 25
 
 
 def test_its_claims_are_judged(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,6 +111,8 @@ def test_it_runs(file: Path, tmp_path: Path) -> None:
         ('"both"', '"{both}"', "has other braces than {system} and {part}"),
         ("paper.BCube = 0.9", "paper.BCube = 'x'", "numbers, or lists of two, not 'x'"),
         ("[quick]", "[[parts]]\n[quick]", "each of parts needs a name"),
+        (', source = "Guo 2009, 8"', "", "sentence and source belong together"),
+        (', bound = "at least", wanted = 1', "", "throughput' needs a bound, or within"),
         ('"trial-values"', '"relay-by-load"', "relay-by-load needs a table relay"),
         ("kind = ", "trials = 'some'\nkind = ", "unknown trials 'some'"),
     ],

@@ -84,7 +84,7 @@ def test_other_code_makes_it_again(
     tmp_path: Path, counted: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reproduce(tmp_path)
-    monkeypatch.setattr(figure_cache, "code_hash", lambda *_, **__: "another")
+    monkeypatch.setattr(figure_cache, "code_digest", lambda *_, **__: "another")
     reproduce(tmp_path)
     assert set(counted.times.values()) == {2}
 
@@ -92,7 +92,7 @@ def test_other_code_makes_it_again(
 def test_code_that_only_live_networks_run_makes_live_figures_alone_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(figure_cache, "code_hash", lambda *_, without=(): str(without))
+    monkeypatch.setattr(figure_cache, "code_digest", lambda *_, without=(): str(without))
     settings = Settings(Path())
     of = {
         live: [
@@ -153,6 +153,7 @@ def test_the_page_says_what_when_and_where(tmp_path: Path, counted: Counted) -> 
     assert f"{found.made['machine']['processors']} processors" in page
     (line,) = (line for line in page.splitlines() if line.startswith("| [first]"))
     assert "agrees | --quick, 0.0 s, " in line
+    assert line.endswith(f" | {found.made['code']} |")
     assert "| a \\<b\\> | x\\|y | 2 | 2 |" in page
     assert "a note" in page
     assert "--quick, 0.0 s" in (tmp_path / "report.html").read_text()

@@ -10,15 +10,15 @@ import pytest
 
 import topos
 from experiments.apps import papers as reproductions
-from experiments.apps.papers.shared import live_experiments, live_figure, relay_figures
+from experiments.apps.papers.shared import live_experiments, live_figure
 from experiments.apps.papers.shared.figure import Made, figure
 from experiments.apps.papers.shared.quantities import Part
 from experiments.models.comparison import speedups
 from experiments.runs.plans.values import made
 from experiments.runs.reporting.reproduced.result import (
     AGREES,
+    CLAIM_HOLDS,
     DIFFERS,
-    UNDECIDED,
     Point,
     Reproduction,
     Settings,
@@ -143,7 +143,7 @@ def test_an_unknown_one_has_a_hint() -> None:
 def test_fig_12_of_dcell_at_the_papers_scale() -> None:
     """The paper's own numbers, as a lab of a tenth of its rate and of a small volume."""
     time = time_scale("dcell-fig12")
-    assert time == pytest.approx(5e9 / 3_750_000 / 10)
+    assert time == pytest.approx(5e9 / 12_500_000 / 10)
     ends = {"DCell": 2270.0, "tree": 4460.0}
     trials = [row(s, completion_s=end / time, ideal_s=1080.0 / time) for s, end in ends.items()]
     neighbours = {"source": "0.3", "destination": "4.0", "ideal_end_s": 0.001}
@@ -165,19 +165,27 @@ def test_fig_12_of_dcell_at_the_papers_scale() -> None:
         return reproduced("dcell-fig12", done)
 
     found = of_records()
-    assert found.verdict == AGREES
-    assert found.reasons == ()
+    assert found.verdict == CLAIM_HOLDS
+    assert len(found.reasons) == 4
+    assert '"DCell was about 2 times faster than Tree." (Guo 2008, 7.3): ' in found.reasons[3]
     assert of(found, "DCell", "completion, s").ours == pytest.approx(2270)
     assert of(found, "DCell", "completion, s").ideal == pytest.approx(1080)
     assert of(found, "DCell", "neighbours on level 1 done, s").ours == pytest.approx(350)
     assert of(found, "tree / DCell", "completion").ours == pytest.approx(4460 / 2270)
-    trials[0]["completion_s"] /= 2
-    faster = of_records()
-    assert faster.verdict == DIFFERS
-    assert (
-        "ours is 0.50 times the paper's; share of the routed paths' ideal: ours 0.95"
-        in (faster.reasons[0])
-    )
+    trials[0]["completion_s"] /= 2  # hardware is faster today, and DCell is further ahead
+    assert of_records().verdict == CLAIM_HOLDS
+    trials[1]["completion_s"] /= 2.1
+    slower = of_records()
+    assert slower.verdict == DIFFERS
+    assert slower.reasons[0].endswith("ours is 1.871, the paper's at least 1.96476.")
+    trials[1]["completion_s"] *= 2.1
+    flows[0]["end_s"] = 2280.0 / time  # neighbours end last
+    assert of_records().verdict == DIFFERS
+    flows[0]["end_s"] = 350.0 / time
+    assert of_records().verdict == CLAIM_HOLDS
+    intervals[1]["delivered_bytes"] *= 0.9  # the tree's maximum is below the paper's 3.6 Gbit/s
+    assert '"One might expect the tree structure to have' in of_records().reasons[0]
+    assert of_records().verdict == DIFFERS
 
 
 def test_trials_that_are_not_valid_do_not_count() -> None:
@@ -188,20 +196,10 @@ def test_trials_that_are_not_valid_do_not_count() -> None:
     assert live_experiments.without_invalid_trials(other) is other
 
 
-def test_fig_11_of_bcube_tells_local_connections_apart() -> None:
-    flows = [
-        row("tree", source="0.0", destination="0.3", end_s=1.0),
-        row("tree", source="0.0", destination="3.0", end_s=9.0),
-    ]
-    done = MadeUp(["tree"], {"flows": flows, "trials": [row("tree")]})
-    local = of(reproduced("bcube-fig11", done), "tree", "below one switch done, s")
-    assert local.ours == pytest.approx(time_scale("bcube-fig11"))
-
-
 PAPERS_TIMERS, SHARE = "the paper's timers", "throughput then, of the first"
 
 
-def fig_11(moved_s: float, after: float) -> Reproduction:
+def fig_11(moved_s: float, after: float, detected_s: float = 0.1) -> Reproduction:
     """Return what comes of a connection that stood still for so long, and was worth that then."""
     system = PAPERS_TIMERS
     moments = {"cut": 3.0, "healed": 7.0, "kill": 10.0, "revive": 19.0}
@@ -213,7 +211,7 @@ def fig_11(moved_s: float, after: float) -> Reproduction:
             event=name,
             what="x",
             reason="",
-            detected_s=0.1,
+            detected_s=detected_s,
             stopped_flows=int(name in suffered),
             rerouted_s=suffered.get(name),
             recovered_s=suffered.get(name),
@@ -237,12 +235,17 @@ def fig_11(moved_s: float, after: float) -> Reproduction:
 
 def test_fig_11_of_dcell_asks_for_what_the_paper_saw() -> None:
     found = fig_11(moved_s=5.5, after=1.0)
-    assert found.verdict == AGREES
+    assert found.verdict == CLAIM_HOLDS
     assert of(found, PAPERS_TIMERS, "death: stood still for, s").ours == pytest.approx(5.5)
     assert of(found, PAPERS_TIMERS, "back: as fast as before after, s").ours == 0
-    assert "continued 5.40 s later" in found.reasons[2]
-    assert "no interruption" in found.reasons[3]
-    assert fig_11(moved_s=6.5, after=1.0).verdict == DIFFERS
+    assert "continued 5.40 s later" in found.reasons[-2]
+    assert "no interruption" in found.reasons[-1]
+    # How long TCP waits after the detection is its own matter, up to twice the time limit.
+    assert fig_11(moved_s=7.5, after=1.0).verdict == CLAIM_HOLDS
+    assert fig_11(moved_s=10.5, after=1.0).verdict == DIFFERS
+    late = fig_11(moved_s=7.5, after=1.0, detected_s=5.5)
+    assert late.verdict == DIFFERS
+    assert "corresponds to our link-state timeout value" in late.reasons[0]
     less = fig_11(moved_s=5.5, after=0.5)
     assert less.verdict == DIFFERS
     share = of(less, PAPERS_TIMERS, f"back: {SHARE}")
@@ -258,66 +261,6 @@ def test_fig_11_of_dcell_takes_the_papers_ways() -> None:
         failures = parse_failures(dcell, (fault,) if fault else ())
         servers = route(dcell, "dfr", *ends, failures).paths[0].servers
         assert note.endswith(f": {' '.join(map(dcell.address, servers))}.")
-
-
-def relay_by_mtu(measured: list[Any], kernel: list[list[float]]) -> Reproduction:
-    found = relay_figures.made_by_mtu(*relay_of("bcube-fig9"), measured, 10.0, kernel)
-    return reproductions.figure("bcube-fig9").of(found)
-
-
-def relay_by_load(measured: list[Any], kernel: list[list[float]]) -> Reproduction:
-    found = relay_figures.made_by_load(*relay_of("dpillar-fig7"), measured, 20.0, kernel)
-    return reproductions.figure("dpillar-fig7").of(found)
-
-
-def relay_of(name: str) -> tuple[Any, relay_figures.Rows]:
-    plan = plan_of(name)
-    return plan.relay, relay_figures.Rows(plan.points, plan.rows, plan.verdict)
-
-
-THROUGHPUT, COST = "throughput, Gbit/s", "processor by bit, of that at 1500"
-
-
-def test_fig_9_of_bcube_relates_costs_to_bits() -> None:
-    measured = [
-        relay_figures.MtuMeasurement(1500, 36e6, 0.36),
-        relay_figures.MtuMeasurement(9000, 40e6, 0.2),
-    ] * 2
-    found = relay_by_mtu(measured, [])
-    assert of(found, THROUGHPUT, 9000).ours == pytest.approx(4.0)
-    assert of(found, COST, 9000).ours == pytest.approx(0.5)
-    assert of(found, COST, 9000).paper == pytest.approx(0.076 / 0.36)
-    assert "a process in Python 10;" in found.reasons[-1]
-    assert found.verdict == DIFFERS
-    # A kernel that needs 2 µs for a packet of 1500 bytes, and a quarter more for one of 9000.
-    ebpf = relay_by_mtu(measured, [[2.0, 2.53]] * 2)
-    assert of(ebpf, f"{COST}, eBPF", 9000).ours == pytest.approx(2.53 / 12)
-    assert "eBPF in the kernel 0.167;" in ebpf.reasons[-1]
-    assert not any(reason.startswith(COST) for reason in ebpf.reasons)
-
-
-def test_fig_7_of_dpillar_has_a_bound() -> None:
-    def found(cost_us: float, *kernel: list[float]) -> Reproduction:
-        cases = ((0.5, 1024), (1.0, 1024), (1.0, 256))
-        measured = [
-            relay_figures.LoadMeasurement(
-                load, size, load * 4000 * cost_us * 1e-6, load * 4000, 1.0
-            )
-            for load, size in cases
-        ] * 2
-        return relay_by_load(measured, [*kernel])
-
-    assert found(2.0).verdict == AGREES
-    slow = found(41.0)
-    assert slow.verdict == DIFFERS
-    assert "20 times the paper's bound" in slow.reasons[1]
-    # The paper's relay is in the kernel, and the verdict is about ours there.
-    assert found(41.0, [1.9, 1.9], [2.0, 2.0]).verdict == UNDECIDED  # of two turns
-    assert found(41.0, *[[1.9, 1.9]] * 3).verdict == AGREES
-    assert found(41.0, *[[1.9, 1.4]] * 3).verdict == DIFFERS  # a packet's length would matter
-    slower = found(41.0, *[[2.4, 2.4]] * 3)
-    assert slower.verdict == DIFFERS
-    assert of(slower, "eBPF", 1.0).ours == pytest.approx(2.4 / 2.048 / 2)
 
 
 def test_fig_10_of_bcube_counts_when_both_connections_have_looked_for_a_path() -> None:
@@ -477,24 +420,3 @@ def test_a_connection_through_everything_live(tmp_path: Path) -> None:
     back = of(found, "fast timers", f"back: {SHARE}").ours
     assert back is not None
     assert back > 0
-
-
-FAR = 100.0  # times the paper's value: no reading of a paper is that far off, a miscount is
-
-
-def far_off(found: Reproduction) -> list[str]:
-    """Return the rows whose value is out of all proportion to the paper's."""
-    both = [(row, row.ours, row.paper) for row in found.rows if row.ours and row.paper]
-    return [row.series for row, ours, paper in both if not 1 / FAR < ours / paper < FAR]
-
-
-def test_a_miscount_is_far_off() -> None:
-    counted = relay_figures.LoadMeasurement(1.0, 1024, 0.2, 4.0, 1.0)
-    short = counted._replace(packet_bytes=256)
-    assert far_off(relay_by_load([counted, short], []))
-
-
-@pytest.mark.root
-def test_a_relays_packets_are_counted_whichever_plane_sends_them(tmp_path: Path) -> None:
-    settings = Settings(tmp_path, rate_mbit=4.0, repeats=1, quick=True, say=lambda _: None)
-    assert far_off(reproductions.figure("dpillar-fig7").reproduce(settings)) == []

@@ -115,6 +115,19 @@ def test_points_come_back_from_the_disk(kind):
     assert Reproduction.from_json(json.loads(json.dumps(once.as_json()))) == once
 
 
+def test_markdown_links_the_errata_of_reasons():
+    heading = "Wires of the fat-tree (Guo 2009, Table 1)"
+    wrong = replace(made(), reasons=(f"ours is 384. Erratum: {heading}.",), errata=(heading,))
+    link = f"[{heading}](errata.md#wires-of-the-fat-tree-guo-2009-table-1)"
+    assert f"- ours is 384. Erratum: {link}." in markdown.page([wrong])
+
+
+def test_results_without_errata_are_read():
+    older = made().as_json()
+    del older["errata"]
+    assert Reproduction.from_json(older) == made()
+
+
 def test_markdown_lists_long_notes_of_several_figures_once():
     long, short = "each run fails other servers" * 4, "seed 1"
     first = made(notes=("first only", long, short))
