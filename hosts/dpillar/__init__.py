@@ -11,14 +11,20 @@ from hosts.dpillar.paths import sp_path
 from hosts.dpillar.rules import RULES
 from hosts.dpillar.traffic_aware import TrafficAware
 from hosts.dpillar.tunnel import Tunnelling
-from hosts.dpillar.tunnel_choices import reserves, tunnels
+from hosts.dpillar.tunnel_choices import tunnels
 from topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE, DPillar
 
 
 def _paths(router: type[Tunnelling]) -> Callable[[DPillar, int, int], list[Path]]:
+    return lambda dpillar, s, d: list(tunnels(dpillar, s, d, router.directions))
+
+
+def _paths_with_reserves(
+    router: type[multipath.WithReserves],
+) -> Callable[[DPillar, int, int], list[Path]]:
     return lambda dpillar, s, d: [
         *tunnels(dpillar, s, d, router.directions),
-        *(reserves(dpillar, s, d, router.directions) if router.has_reserves else ()),
+        *router.reserve_paths(dpillar, s, d, router.directions),
     ]
 
 
@@ -53,9 +59,14 @@ NETWORK = Network(
             path_set=_paths(multipath.BothWays),
             router=multipath.BothWays,
         ),
+        "mp-any": Algorithm(
+            "DPillarMP in both directions; with all paths failed, any pairing of s' and d'",
+            path_set=_paths_with_reserves(multipath.AnyPairing),
+            router=multipath.AnyPairing,
+        ),
         "mp-far-side": Algorithm(
-            "DPillarMP in both directions; with all paths failed, to the far port (a departure)",
-            path_set=_paths(multipath.FarSide),
+            "mp-any; with all paths failed, also to the destination's far port (a departure)",
+            path_set=_paths_with_reserves(multipath.FarSide),
             router=multipath.FarSide,
         ),
         "mp-random": Algorithm(

@@ -38,7 +38,7 @@ paths for destinations already in use. Each destination learns from its own prob
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
@@ -49,10 +49,10 @@ from hosts.base.path import Path, Step
 from hosts.base.probing import Candidate, Pace, PathState, Probing
 from hosts.dpillar.paths import Proxies
 from hosts.dpillar.tunnel import Tunnelling
-from hosts.dpillar.tunnel_choices import Link, links, reserves
+from hosts.dpillar.tunnel_choices import Link, far_side_reserves, links, pairing_reserves
 from hosts.wire.ipv4 import FlowKey
 from hosts.wire.messages import ProbeResponse
-from topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE
+from topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE, DPillar
 
 DESTINATIONS = 1024  # upper bound for destinations whose paths are probed at the same time
 MOST_PATHS = 256  # maximum paths per destination: the path number in a probe message has 8 bits
@@ -358,15 +358,21 @@ class BothWays(FaultTolerant):
     directions = (CLOCKWISE, COUNTER_CLOCKWISE)
 
 
-class FarSide(BothWays):
-    """DPillarMP router for both directions, with reserve paths to the destination's far port.
+class WithReserves(BothWays):
+    """DPillarMP router for both directions, with reserve paths.
 
-    Departs from the paper: a destination gets reserve paths when all of its disjoint paths have
-    failed, and uses them only while none of those works (`rules.far_side`). Without faults it is
-    `BothWays`.
+    A destination gets reserve paths when all of its disjoint paths have failed, and uses them only
+    while none of those works. Without faults it is `BothWays`.
     """
 
     has_reserves = True
+
+    @staticmethod
+    def reserve_paths(
+        dpillar: DPillar, source: int, destination: int, ports: Iterable[int]
+    ) -> dict[Path, Proxies]:
+        """Return the reserve paths, shortest first, each with its tunnel."""
+        raise NotImplementedError
 
     def choose(self, known: Destination) -> None:
         """Use the shortest working path to a destination, else one of the reserve paths."""
@@ -375,7 +381,7 @@ class FarSide(BothWays):
         if known.probing.current is not None or any(one.reserve for one in candidates):
             return
         destination = next(iter(known.tunnels)).servers[-1]
-        every = reserves(self.topology, self.server, destination, self.directions)
+        every = self.reserve_paths(self.topology, self.server, destination, self.directions)
         some = dict(list(every.items())[: MOST_PATHS - len(candidates)])
         known.tunnels.update(some)
         known.probing.add_reserves(some)
@@ -383,3 +389,25 @@ class FarSide(BothWays):
             if path in some and (self.has_failed(path) or not self.first_works(some[path])):
                 known.probing.fail(index)
         super().choose(known)
+
+
+class AnyPairing(WithReserves):
+    """DPillarMP router whose reserves are the paths of other pairings of s' and d' (footnote 3)."""
+
+    reserve_paths = staticmethod(pairing_reserves)
+
+
+class FarSide(WithReserves):
+    """DPillarMP router whose reserves are those of other pairings, and to the far port.
+
+    Departs from the paper, whose paths keep their direction up to the destination
+    (`rules.far_side`).
+    """
+
+    @staticmethod
+    def reserve_paths(
+        dpillar: DPillar, source: int, destination: int, ports: Iterable[int]
+    ) -> dict[Path, Proxies]:
+        """Return the paths to the far port, few and first, and those of other pairings."""
+        ends = dpillar, source, destination, tuple(ports)
+        return far_side_reserves(*ends) | pairing_reserves(*ends)

@@ -15,7 +15,16 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from hosts.base.path import Path, Step
-from hosts.dpillar.rules import DPILLAR_MP, DPILLAR_SP, FAR_SIDE, numbers, onward, proxies
+from hosts.dpillar.rules import (
+    ANY_PAIRING,
+    DPILLAR_MP,
+    DPILLAR_SP,
+    FAR_SIDE,
+    neighbour,
+    numbers,
+    onward,
+    proxies,
+)
 from topos.dpillar import DPillar
 
 
@@ -58,6 +67,33 @@ def mp_tunnels(dpillar: DPillar, source: int, destination: int, port: int) -> di
     for number in range(dpillar.half):
         path = DPILLAR_MP[port].path(dpillar, source, destination, number)
         _, far = proxies(*numbers(dpillar), source, destination, port, number)
+        tunnels.setdefault(path, Proxies(path.servers[1], far, port))
+    return tunnels
+
+
+def pairing_tunnels(
+    dpillar: DPillar, source: int, destination: int, port: int
+) -> dict[Path, Proxies]:
+    """Return the paths of all pairings of s' and d' in one direction, each with its proxies.
+
+    Footnote 3 permits other pairings than that of `mp_tunnels`. Paths of different pairings may
+    share servers.
+
+    >>> from topos.dpillar import CLOCKWISE
+    >>> dpillar = DPillar(4, 2)
+    >>> s, d = dpillar.server("0.0.0"), dpillar.server("0.1.1")
+    >>> for path in pairing_tunnels(dpillar, s, d, CLOCKWISE):
+    ...     print(*map(dpillar.address, path.servers))
+    0.0.0 1.0.1 0.1.1
+    0.0.0 1.0.0 0.1.0 1.1.1 0.1.1
+    """
+    tunnels: dict[Path, Proxies] = {}
+    if source == destination:
+        return tunnels
+    number = port * dpillar.half**2  # the clockwise paths come first
+    for choice in range(dpillar.half**2):
+        path = ANY_PAIRING.path(dpillar, source, destination, number + choice)
+        far = neighbour(*numbers(dpillar), destination, 1 - port, choice % dpillar.half)
         tunnels.setdefault(path, Proxies(path.servers[1], far, port))
     return tunnels
 

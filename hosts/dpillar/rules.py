@@ -117,6 +117,26 @@ def tunnel(
     yield port, destination
 
 
+def any_tunnel(
+    k: int, half: int, size: int, port: int, source: int, destination: int, choice: int
+) -> Hops:
+    """Yield the hops of path number `choice` between any s' and any d': s -> s' ~> d' -> d.
+
+    Footnote 3 of section 4.3 leaves open how s' and d' are paired. These are the paths of all
+    pairings, n/2 x n/2 in each direction; those of one pairing are disjoint. Numbers from n/2 x n/2
+    upwards are paths of the opposite direction.
+    """
+    if choice >= half * half:
+        port, choice = 1 - port, choice - half * half
+    here = neighbour(k, half, size, source, port, choice // half)
+    far = neighbour(k, half, size, destination, 1 - port, choice % half)
+    yield port, here
+    while here != far:
+        here = onward(k, half, size, here, far, port)
+        yield port, here
+    yield port, destination
+
+
 # Departs from the paper: its paths keep one direction, so they leave the source by one port and
 # enter the destination by the other. If these two ports lead to a failed switch, no path is left.
 def far_side(
@@ -202,6 +222,13 @@ def _far_side_rule(port: int) -> Rule:
 
 DPILLAR_SP = {port: _single_path_rule(port) for port in (CLOCKWISE, COUNTER_CLOCKWISE)}
 DPILLAR_MP = {port: _multi_path_rule(port) for port in (CLOCKWISE, COUNTER_CLOCKWISE)}
+ANY_PAIRING = Rule(
+    any_tunnel,
+    lambda d: (*numbers(d), CLOCKWISE),
+    lambda d: 2 * d.k + 1,
+    _arrivals,
+    lambda d: 2 * d.half**2,
+)
 FAR_SIDE = {port: _far_side_rule(port) for port in (CLOCKWISE, COUNTER_CLOCKWISE)}
 
 RULES = {
@@ -210,5 +237,6 @@ RULES = {
     "mp": DPILLAR_MP[CLOCKWISE],
     "mp-ccw": DPILLAR_MP[COUNTER_CLOCKWISE],
     "mp-both": _multi_path_rule(CLOCKWISE, directions=2),
+    "mp-any": ANY_PAIRING,
     "mp-random": _multi_path_rule(CLOCKWISE, directions=2),
 }

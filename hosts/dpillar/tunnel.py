@@ -16,8 +16,10 @@ tunnel: Algorithm 3, line 1.
 Control messages are IPv4 packets whose protocol is the message's number (hosts.wire.dcn.Protocol):
 
 - A probe goes from s to d in the same tunnel, forwarded by the same code, as the data packets of
-  the path it tests. Every relay on the path limits the probe's available bandwidth to that of the
-  port by which it arrived and of the port by which it leaves.
+  the path it tests. It stays in the tunnel up to d, which learns from it by which path it came:
+  with other pairings (`pairing_tunnels`), several paths have the same last hop. Every relay on the
+  path limits the probe's available bandwidth to that of the port by which it arrived and of the
+  port by which it leaves.
 - The probe response, and the path-failure message of a relay whose next hop is down (sent for
   probes and all other packets), return to s over the links by which the probe or packet came. So a
   path answers if and only if all of its links work, and a response cannot be lost to a failure
@@ -58,7 +60,7 @@ from hosts.base.bounded import Bounded
 from hosts.base.path import Path, Step
 from hosts.base.router import Router
 from hosts.dpillar.paths import Proxies, mp_step
-from hosts.dpillar.tunnel_choices import Link, links, step_back, tunnel_by_last, tunnels
+from hosts.dpillar.tunnel_choices import Link, links, step_back, tunnels
 from hosts.wire.dcn import Protocol
 from hosts.wire.frame import ETH_IP, Frame
 from hosts.wire.ipv4 import (
@@ -232,13 +234,13 @@ class Tunnelling(Router):
         if len(servers) < len(numbers):
             return [Drop(NO_SERVER, packet)]
         source, destination, near, far = servers
+        proxies = Proxies(near, far, tunnel.direction)
         if destination == self.server:
-            return self._process_arrival(port, peer, packet, now, key)
+            return self._process_arrival(port, peer, packet, now, key, proxies)
         if source == self.server:
             return [Drop("came back to its source", packet)]
         if outer.ttl <= 1:
             return self._drop_expired(inner, packet, now)
-        proxies = Proxies(near, far, tunnel.direction)
         inside = TunnelledPacket(source, destination, proxies, inner, packet)
         return self._relay(port, outer, inside, key, now)
 
@@ -260,7 +262,8 @@ class Tunnelling(Router):
             packet = self._limited_probe(packet, port, step.port)
         elif is_data:
             self.passing.put(RelayedPair(source, destination, proxies), step, now)
-        if backward or self.server != proxies.destination:
+        stays = backward or inner.protocol == Protocol.PROBE
+        if stays or self.server != proxies.destination:
             onward = outer._replace(ttl=outer.ttl - 1).pack(packet)
             return [self._send_action(step, onward, Relayed(key) if is_data else None)]
         # A packet that leaves its tunnel is forwarded, and its TTL decremented (RFC 2003, 3.1).
@@ -355,7 +358,13 @@ class Tunnelling(Router):
     # -- the destination --------------------------------------------------------------------------
 
     def _process_arrival(
-        self, port: int, peer: int, packet: bytes, now: float, key: ByTunnel | None
+        self,
+        port: int,
+        peer: int,
+        packet: bytes,
+        now: float,
+        key: ByTunnel | None,
+        proxies: Proxies | None = None,
     ) -> list[Action]:
         header, body = Ipv4Header.parse(packet)
         if self.server_of(header.destination) != self.server:
@@ -366,7 +375,8 @@ class Tunnelling(Router):
         if source is None:
             return [Drop(NO_SERVER, packet)]
         if header.protocol == Protocol.PROBE:
-            return self._answer_probe(Step(port, peer), source, Probe.parse(body), packet)
+            back = Step(port, peer)
+            return self._answer_probe(back, source, proxies, Probe.parse(body), packet)
         if header.protocol == Protocol.PROBE_RESPONSE:
             return self.answered(source, ProbeResponse.parse(body), now)
         if header.protocol == Protocol.PATH_FAILURE:
@@ -377,10 +387,13 @@ class Tunnelling(Router):
             return self.cable_cut(source, CableCut.parse(body).port, now)
         return [Drop("IP in IP in a tunnel", packet)]
 
-    def _answer_probe(self, back: Step, source: int, probe: Probe, packet: bytes) -> list[Action]:
+    def _answer_probe(
+        self, back: Step, source: int, proxies: Proxies | None, probe: Probe, packet: bytes
+    ) -> list[Action]:
         """Send the answer to a received probe back over the links by which the probe came."""
-        proxies = tunnel_by_last(self.topology, source, self.server, back)
         if proxies is None:
+            return [Drop(OFF_PATH, packet)]
+        if step_back(self.topology, self.server, source, self.server, proxies) != back:
             return [Drop(OFF_PATH, packet)]
         if not self.neighbours.works(back):
             return [Drop(NEXT_HOP_DOWN, packet)]

@@ -12,7 +12,7 @@ from hosts.base.path import Path, Step
 from hosts.base.ports import arrival_port
 from hosts.base.probing import Candidate, measured
 from hosts.base.rules import NONE
-from hosts.dpillar.paths import Proxies, far_side_tunnels, mp_step, mp_tunnels
+from hosts.dpillar.paths import Proxies, far_side_tunnels, mp_step, mp_tunnels, pairing_tunnels
 from hosts.dpillar.rules import booked
 from topos.dpillar import DPillar
 
@@ -38,40 +38,44 @@ def tunnels(
     return _shortest_first(found)
 
 
-def reserves(
+def far_side_reserves(
     dpillar: DPillar, source: int, destination: int, ports: Iterable[int]
 ) -> dict[Path, Proxies]:
-    """Return the reserve paths, to the destination's far port, each with its tunnel.
+    """Return the paths to the destination's far port, each with its tunnel.
 
     >>> dpillar = DPillar(4, 2)
     >>> s, d = dpillar.server("0.0.0"), dpillar.server("0.1.0")
-    >>> [len(path) for path in reserves(dpillar, s, d, (0, 1))]
+    >>> [len(path) for path in far_side_reserves(dpillar, s, d, (0, 1))]
     [1, 3]
     """
-    known = tunnels(dpillar, source, destination, ports)
     found: dict[Path, Proxies] = {}
     for port in ports:
         found |= far_side_tunnels(dpillar, source, destination, port)
+    return _others(found, tunnels(dpillar, source, destination, ports))
+
+
+def pairing_reserves(
+    dpillar: DPillar, source: int, destination: int, ports: Iterable[int]
+) -> dict[Path, Proxies]:
+    """Return the paths of other pairings of s' and d' (footnote 3), each with its tunnel.
+
+    >>> dpillar = DPillar(4, 3)
+    >>> s, d = dpillar.server("0.0.0.0"), dpillar.server("1.0.1.1")
+    >>> [len(path) for path in pairing_reserves(dpillar, s, d, (0, 1))]
+    [5, 5, 7]
+    """
+    found: dict[Path, Proxies] = {}
+    for port in ports:
+        found |= pairing_tunnels(dpillar, source, destination, port)
+    return _others(found, tunnels(dpillar, source, destination, ports))
+
+
+def _others(found: dict[Path, Proxies], known: dict[Path, Proxies]) -> dict[Path, Proxies]:
     return _shortest_first({path: by for path, by in found.items() if path not in known})
 
 
 def _shortest_first(found: dict[Path, Proxies]) -> dict[Path, Proxies]:
     return dict(sorted(found.items(), key=lambda tunnel: len(tunnel[0])))
-
-
-def tunnel_by_last(dpillar: DPillar, source: int, destination: int, back: Step) -> Proxies | None:
-    """Return the tunnel of the path whose last hop is the reverse of `back`, None if there is none.
-
-    At most one path matches, since the paths of a direction share no server.
-    """
-    if back.peer // dpillar.column_servers == destination // dpillar.column_servers:
-        paths = far_side_tunnels(dpillar, source, destination, back.port)
-    else:
-        paths = mp_tunnels(dpillar, source, destination, 1 - back.port)
-    for path, proxies in paths.items():
-        if path.servers[-2] == back.peer:
-            return proxies
-    return None
 
 
 def step_back(dpillar: DPillar, server: int, origin: int, end: int, by: Proxies) -> Step | None:

@@ -13,6 +13,8 @@ from hosts.base.agenda import Agenda
 from hosts.base.bandwidth import Bandwidth, Direction
 from hosts.base.bounded import Bounded
 from hosts.base.path import Step
+from hosts.ficonn.link_choice import free_bandwidth
+from hosts.ficonn.rules import NOWHERE
 from hosts.ficonn.tar import RouteEntry
 from hosts.wire.ipv4 import FlowKey
 from hosts.wire.relay_keys import ByFlow
@@ -280,26 +282,15 @@ class NextHopChanges:
 def free_bps(
     bandwidth: Bandwidth, own: tuple[int, float] | None, flows: int, virtual: int
 ) -> tuple[float, float]:
-    """Return the bandwidth available to a flow on a server's backup link and its level-0 link.
+    """Return the bandwidth available to a flow on the backup link and the level-0 link, in bit/s.
 
-    Parameters
-    ----------
-    own : tuple of int and float, optional
-        Port that the flow uses now, and its rate in bit/s.
-    flows, virtual : int
-        Number of flows that cross this server, and number of virtual flows.
+    `own` is the port that the flow uses now, and its rate in bit/s (see `free_bandwidth`).
     """
-    out = Direction.OUT
-    used = {port: bandwidth.used_bps(port, out) for port in (SWITCH, BACKUP)}
-    free = {port: bandwidth.available_bps(port, out) for port in used}
-    # Departs from the paper: a flow does not compete with itself. Otherwise a flow would leave the
-    # link that it fills at every round, and return at the next.
-    if own:
-        port, rate_bps = own
-        free[port] += min(rate_bps, used[port])
-    # mean rate of a flow, assumed for each virtual flow
-    volume_bps = sum(used.values()) / max(1, flows)
-    return free[BACKUP], max(0.0, free[SWITCH] - volume_bps * virtual)
+    backup_bps, switch_bps = (bandwidth.used_bps(port, Direction.OUT) for port in (BACKUP, SWITCH))
+    port, rate_bps = own or (NOWHERE, 0.0)
+    return free_bandwidth(
+        backup_bps, switch_bps, bandwidth.rate_bps, port, rate_bps, flows, virtual
+    )
 
 
 def flows_for_display(

@@ -41,6 +41,7 @@ from typing import NamedTuple, TypeAlias
 from hosts.base.path import Step
 from hosts.base.recursive import Nested, far_end
 from hosts.ficonn import rules
+from hosts.ficonn.link_choice import better_link
 from hosts.ficonn.rules import BYZERO, NOWHERE
 from topos.ficonn import BACKUP, SWITCH, FiConn
 
@@ -83,19 +84,7 @@ class Sight(NamedTuple):
     backup_bps: float = 0.0  # hb: available bandwidth of the backup link
     switch_bps: float = 0.0  # zb: available bandwidth of the level-0 link, minus virtual flows
     switch_works: bool = True  # True if any link over the level-0 switch works
-    # Departs from the paper: measured bandwidths within this fraction of each other count as equal.
-    # Otherwise noise would move flows away from TOR's shorter paths.
-    equal_share: float = 1.0
-
-    @property
-    def backup_is_better(self) -> bool:
-        """True if the backup link has more available bandwidth (hb > zb)."""
-        return self.backup_bps * self.equal_share > self.switch_bps
-
-    @property
-    def switch_is_better(self) -> bool:
-        """True if the level-0 link has more available bandwidth (zb > hb)."""
-        return self.switch_bps * self.equal_share > self.backup_bps
+    equal_share: float = 1.0  # bandwidths within this fraction of each other count as equal
 
 
 class VirtualFlows(NamedTuple):
@@ -183,7 +172,7 @@ def decide(
         far,
         by_backup=level > 0 and sight.works(Step(BACKUP, far)),
         switch_works=sight.switch_works,
-        better=sight.backup_is_better - sight.switch_is_better,
+        better=better_link(sight.backup_bps, sight.switch_bps, sight.equal_share),
     )
     order = [0] * rules.most_members(ficonn.sizes)
     place = rules.ProbePlace(

@@ -46,5 +46,5 @@ def test_figures_of_checks_without_a_text_can_be_made() -> None:
     from experiments.apps import papers
 
     named = {words.split()[1] for words, shows in CHECKS if not shows}
-    assert named == {"dpillar-fig11", "dpillar-fig12"}
+    assert named == {"dpillar-fig12"}
     assert named <= set(papers.names())

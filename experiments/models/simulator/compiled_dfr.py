@@ -29,11 +29,12 @@ class SearchResults(NamedTuple):
     """Next hops of each server within its DCell_b, after its search: one row per server."""
 
     reached: Ints  # number of servers that the server reaches, itself included; 0 before the search
-    queue: Ints  # positions in the DCell_b of the reached servers, the nearest first
+    queue: Ints  # positions in the DCell_b of the reached servers, in the order of proxies
     peers: Ints  # columns of `hosts.dcell.rules.Inside`
     ports: Ints
     # For each position and port in a DCell_b: the first position to which the port leads.
     first: Ints
+    by_uid: bool  # whether the nearest proxy is that with the nearest uid, or with the fewest hops
 
 
 def fill(
@@ -43,6 +44,7 @@ def fill(
     b: int = LEVEL_B,
     retry: int = RETRY,
     rerouted: list[Ints] | None = None,
+    by_uid: bool = False,
 ) -> Fill:
     """Return a function that writes the hops of flows: at most TTL each, none for a dropped packet.
 
@@ -59,6 +61,10 @@ def fill(
     rerouted : list, optional
         List that receives, for each block of flows, the number of reroutings of each flow: with a
         retry count of that number or less, the packet would have been dropped.
+    by_uid : bool
+        Reading of "the closest one to self.uid" (section 4.3): the proxy's cable is at the server
+        with the numerically nearest uid; by default, at the server with the fewest hops, as routers
+        choose it.
 
     Examples
     --------
@@ -75,24 +81,25 @@ def fill(
     >>> print(*map(dcell.address, hops.peers[0, :4].tolist()))
     1.0 1.3 4.1 4.3
     """
-    by_uid = numpy.zeros((dcell.sizes[-1], dcell.ports), bool)
+    links_by_uid = numpy.zeros((dcell.sizes[-1], dcell.ports), bool)
     of_servers = works[: dcell.servers * dcell.ports].reshape(-1, dcell.ports)
-    by_uid[_uids_or_server_numbers(dcell)] = of_servers
+    links_by_uid[_uids_or_server_numbers(dcell)] = of_servers
     b = min(b, dcell.k)
     # Memory is used only for written rows of search results: nearly all rows with many flows.
     small = numpy.min_scalar_type(-dcell.sizes[b])
-    queue, peers, ports = (numpy.empty((len(by_uid), dcell.sizes[b]), small) for _ in range(3))
+    shape = len(links_by_uid), dcell.sizes[b]
+    queue, peers, ports = (numpy.empty(shape, small) for _ in range(3))
     net = nested(dcell.sizes)
     # The far end of a port, as a position in its DCell_b, is the same in each DCell_b.
     first = [[place // dcell.n * dcell.n] * (b + 1) for place in range(dcell.sizes[b])]
     for place, of_ports in enumerate(first):
         of_ports[1:] = [far_end(net, place, port) for port in range(1, b + 1)]
-    reached = numpy.zeros(len(by_uid), numpy.int32)
-    searches = SearchResults(reached, queue, peers, ports, numpy.array(first))
+    reached = numpy.zeros(len(links_by_uid), numpy.int32)
+    searches = SearchResults(reached, queue, peers, ports, numpy.array(first), by_uid)
     return partial(
         _fill_with_server_numbers,
         dcell,
-        partial(_walk_packets, nested_as_arrays(net), by_uid, b, searches, retry),
+        partial(_walk_packets, nested_as_arrays(net), links_by_uid, b, searches, retry),
         rerouted,
     )
 
@@ -167,6 +174,8 @@ def _next_hops_inside(
         searches.reached[here] = _search_next_hops(
             works[base : base + size], searches.first, n, here - base, queue, peers, ports
         )
+        if searches.by_uid:
+            _sort_by_uid_distance(queue, searches.reached[here])
     return InnerRoutes(queue[1 : searches.reached[here]], ports, peers)
 
 
@@ -200,6 +209,18 @@ def _search_next_hops(
             _sort_slice(queue, begin, end)
             begin, end = end, reached
     return reached
+
+
+def _sort_by_uid_distance(places: Ints, end: int) -> None:
+    """Sort the places after the first by their distance from it; the lower of two comes first."""
+    here = 0 + places[0]
+    for place in range(2, end):
+        value, at = 0 + places[place], place
+        key = 2 * abs(value - here) + (value > here)
+        while at > 1 and 2 * abs(places[at - 1] - here) + (places[at - 1] > here) > key:
+            places[at] = places[at - 1]
+            at -= 1
+        places[at] = value
 
 
 def _sort_slice(places: Ints, begin: int, end: int) -> None:

@@ -3,10 +3,15 @@
 A server's decisions about a probe are the rules of hosts/ficonn, compiled; this module keeps the
 state of the servers.
 
-A port's available bandwidth is measured by the number of flows that leave by it, where virtual
-flows count with the server's level-0 link: the fewer flows, the more bandwidth. So all flows weigh
-the same (section IV.D does this for virtual flows), and probes never use outdated values. As on the
-live servers, a flow that is probed again does not count itself.
+A port's available bandwidth is its rate less the measured rate of the flows that leave by it. For
+the level-0 link, the mean rate of a flow is subtracted as well for each virtual flow. The live
+servers use the same rule (`hosts.ficonn.link_choice`). Rates follow from a throughput model. They
+are sampled as the live servers read their byte counters: at each heart-beat, as a moving average.
+Flows are probed one after the other between the samples of a round, so the probes of one interval
+use the same measurement. A flow that is probed again does not count itself.
+
+Alternatively, bandwidth is compared by the number of flows that leave by each port, as if all flows
+had the same rate and every probe used current values.
 
 A failed link has no bandwidth (section IV.A), and only the servers next to it know. A probe that
 finds no path is repeated, as by a source; if all tries fail, the flow stays on its current path, if
@@ -23,13 +28,18 @@ from numba.core.types import NumPyRandomGeneratorType
 from numba.extending import overload_method
 from numpy.random import Generator
 
-from experiments.models.arrays import Bools, Flag, Int32, Ints, Records, zero_records
+from experiments.models.arrays import Bools, Flag, Floats, Int32, Ints, Records, zero_records
 from experiments.models.fluid.directed_links import Routes, link_at, link_count
+from experiments.models.fluid.rates import equal_share_rates_bps, link_loads, max_min
 from experiments.models.simulator.compiled import native_in_place
 from experiments.models.simulator.compiled_recursive import nested_as_arrays
 from experiments.models.simulator.hops import Hops, in_blocks, routes_of_hops
 from experiments.models.simulator.paths import concatenated_routes
+from hosts.base.bandwidth import mean
+from hosts.base.probing import NEARLY_BEST
 from hosts.base.recursive import Nested
+from hosts.base.timers import timers_for
+from hosts.ficonn.link_choice import better_link, free_bandwidth
 from hosts.ficonn.rules import (
     ARRIVED,
     NOWHERE,
@@ -63,6 +73,9 @@ class TarServer:
     # Numbers of flows that leave by the level-0 link and by the backup link.
     switch_flows: Int32
     backup_flows: Int32
+    # Port by which the flow of the current probes has left so far, valid if `own` is its number.
+    own: Int32
+    own_by: Int32
     # Its virtual flows are a queue: the numbers of flows that have joined and left so far. A flow
     # stores its position, the number that joined before it. Flows are probed in turns, so a flow of
     # the previous round is the first in the queue, and a flow of this probe the last.
@@ -82,8 +95,25 @@ class TarState(NamedTuple):
     net: Nested
     servers: Records[TarServer]
     mates: Bools  # for each server: whether its cable to its switch works
+    used: Floats  # for each server and port: measured rate on the outgoing link
+    equal_share: float  # bandwidths within this fraction of each other count as equal
+    measured: bool  # whether bandwidth is measured, or compared by numbers of flows
     progress: Ints  # work array for the entries of a probe
     order: Ints  # work array for the members of a FiConn
+
+
+def max_min_rates(routes: Routes, links: int) -> Floats:
+    """Return max-min fair rates of flows over links of rate 1."""
+    return max_min(routes, 1.0, links)
+
+
+def equal_share_rates(routes: Routes, links: int) -> Floats:
+    """Return each flow's smallest equal share of its links, which have rate 1."""
+    return equal_share_rates_bps(routes, numpy.ones(links))
+
+
+# Function from routes and the number of links to the rate of each flow, as a share of a link's.
+Throughput = Callable[[Routes, int], Floats]
 
 
 class TarFlows:
@@ -103,6 +133,10 @@ class TarFlows:
         Events that end a virtual flow.
     far_side : bool
         Whether every other try arrives by the far side of the destination's backup link.
+    throughput : callable, optional
+        Throughput model by which servers measure available bandwidth. None: by numbers of flows.
+    equal_share : float
+        Measured bandwidths within this fraction of each other count as equal.
 
     Examples
     --------
@@ -128,6 +162,8 @@ class TarFlows:
         *,
         virtual: VirtualFlows = VIRTUAL_FLOWS,
         far_side: bool = False,
+        throughput: Throughput | None = max_min_rates,
+        equal_share: float = NEARLY_BEST,
     ) -> None:
         require(ficonn.k > 0, f"{ficonn.spec} has no backup links to choose: take level 1 or more")
         self.ficonn, self.sources, self.destinations = ficonn, sources, destinations
@@ -155,10 +191,20 @@ class TarFlows:
         servers["by_backup"] = works[link_at(ficonn, every, BACKUP)] & (servers["level"] > 0)
         mates = by_switch.reshape(-1, ficonn.n)
         servers["switch_works"] = (mates & (mates.sum(axis=1, keepdims=True) > 1)).ravel()
+        # Mean rate on each link; for each flow, its sent volume and samples since its last probe.
+        self._throughput, self._used = throughput, numpy.zeros(link_count(ficonn))
+        self._sent, self._samples = numpy.zeros(flows), numpy.zeros(flows, numpy.int32)
+        timers = timers_for(ficonn, "paper")
+        samples = round(timers.probe_interval_s / timers.heart_beat_s)
+        # the flows before which the servers read their counters; each round ends with a sample
+        self._sampled = numpy.linspace(0, flows, samples + 1).astype(int)[1:]
         self._state = TarState(
             nested_as_arrays(nested(ficonn.sizes)),
             servers,
             by_switch,
+            self._used[: ficonn.servers * ficonn.ports].reshape(-1, ficonn.ports),
+            equal_share,
+            throughput is not None,
             numpy.empty(len(ficonn.sizes), numpy.int64),
             numpy.empty(most_members(ficonn.sizes), numpy.int64),
         )
@@ -169,7 +215,29 @@ class TarFlows:
 
         A round consists of all flows, in one call or in several; it ends before the next begins.
         """
+        last = len(self.counts) if last is None else last
+        if self._throughput is None:
+            self._probe(first, last)
+            return
+        for end in self._sampled[(self._sampled > first) & (self._sampled <= last)].tolist():
+            self._probe(first, end)
+            self._sample()
+            first = end
+        self._probe(first, last)
+
+    def _sample(self) -> None:
+        """Measure all links, as servers that read their byte counters."""
+        assert self._throughput is not None
+        routes, links = self.routes(), len(self._used)
+        rates = numpy.nan_to_num(self._throughput(routes, links))
+        self._used[:] = mean(self._used, link_loads(routes, rates, links))
+        self._sent += rates
+        self._samples += 1
+
+    def _probe(self, first: int, last: int) -> None:
         part = slice(first, last)
+        own_rates = self._sent[part] / numpy.maximum(self._samples[part], 1)
+        self._sent[part], self._samples[part] = 0.0, 0
         self._probes = probe_all(
             self._state,
             self._probes,
@@ -178,6 +246,7 @@ class TarFlows:
             self.random,
             self.sources[part],
             self.destinations[part],
+            own_rates,
             self.hops(first, last),
             self._virtual[part],
         )
@@ -223,6 +292,7 @@ def probe_all(
     random: Random,
     sources: Ints,
     destinations: Ints,
+    rates: Floats,
     hops: Hops,
     virtual: Ints,
 ) -> int:
@@ -230,6 +300,8 @@ def probe_all(
     servers = state.servers
     for flow in range(len(sources)):
         source, destination = sources[flow], destinations[flow]
+        own = number + 1
+        _mark_own_ports(servers, source, hops, flow, own)
         _count_flow(servers, source, hops, flow, -1)
         for server, place in virtual[flow]:
             if server != NOWHERE and place >= servers[server].left:
@@ -242,7 +314,9 @@ def probe_all(
             number += 1
             by_far_side = far_side and tries % 2 == 1
             ends = source, destination
-            if _probe_path(state, number, level_0, by_far_side, random, *ends, virtual[flow]):
+            how = level_0, by_far_side
+            mine = own, rates[flow]
+            if _probe_path(state, number, *how, random, *ends, *mine, virtual[flow]):
                 count = _write_path(servers, source, destination, hops, flow)
                 if count:
                     hops.counts[flow] = count
@@ -264,6 +338,16 @@ def _count_flow(
         here = hops.peers[flow, hop]
 
 
+def _mark_own_ports(
+    servers: Records[TarServer], source: int, hops: Hops, flow: int, own: int
+) -> None:
+    """Store on the servers of the flow's path by which port the flow leaves."""
+    here = source
+    for hop in range(hops.counts[flow]):
+        servers[here].own, servers[here].own_by = own, hops.ports[flow, hop]
+        here = hops.peers[flow, hop]
+
+
 def _probe_path(
     state: TarState,
     number: int,
@@ -272,6 +356,8 @@ def _probe_path(
     random: Random,
     source: int,
     destination: int,
+    own_number: int,
+    own_rate: float,
     virtual: Ints,
 ) -> bool:
     """Simulate a probe that sets up a path; return whether it reached its destination."""
@@ -286,7 +372,7 @@ def _probe_path(
             entry = ProbeEntry(0 + own.back_by, 0 + own.back, 0 + own.on_by, 0 + own.on)
         place = ProbePlace(
             net,
-            _server_view(own, here),
+            _server_view(state, here, own_number, own_rate),
             state.mates,
             random,
             state.order,
@@ -310,10 +396,20 @@ def _probe_path(
     return False
 
 
-def _server_view(own: TarServer, here: int) -> Server:
-    """Return the part of a server's state that its decisions use."""
-    more = own.switch_flows + own.joined - own.left - own.backup_flows
-    better = int(more > 0) - int(more < 0)
+def _server_view(state: TarState, here: int, own_number: int, own_rate: float) -> Server:
+    """Return the part of a server's state that its decisions on a flow's probe use."""
+    own = state.servers[here]
+    flows, virtual = own.switch_flows + own.backup_flows, own.joined - own.left
+    if state.measured:
+        own_port = NOWHERE
+        if own.own == own_number:  # its flow leaves this server, and is not in the counters now
+            own_port, flows = 0 + own.own_by, flows + 1
+        backup, switch = state.used[here, BACKUP], state.used[here, SWITCH]
+        free = free_bandwidth(backup, switch, 1.0, own_port, own_rate, flows, virtual)
+        better = better_link(free[0], free[1], state.equal_share)
+    else:
+        more = own.switch_flows + virtual - own.backup_flows
+        better = int(more > 0) - int(more < 0)
     return Server(here, 0 + own.level, 0 + own.far, own.by_backup, own.switch_works, better)
 
 

@@ -17,12 +17,13 @@ ROUTERS = {
     "mp": multipath.FaultTolerant,
     "mp-ccw": multipath.MultipathCounterClockwise,
     "mp-both": multipath.BothWays,
+    "mp-any": multipath.AnyPairing,
     "mp-far-side": multipath.FarSide,
     "mp-random": light_weight.RandomPath,
     "mp-aware": traffic_aware.TrafficAware,
 }
 MOST_HOPS = 64  # a packet's usual time to live, which is its tunnel's
-PROBED = ["mp", "mp-ccw", "mp-both", "mp-far-side", "mp-aware"]
+PROBED = ["mp", "mp-ccw", "mp-both", "mp-any", "mp-far-side", "mp-aware"]
 # Rounds of probes that follow one another sooner, to spare virtual time.
 EAGER = replace(FAST, probe_interval_s=1.0, probe_jitter_s=0.25)
 # So that little virtual time, and few heart-beats, make a test.

@@ -1,5 +1,6 @@
 """DPillarMP when something fails, and what all its routers share (Liao 2012, section 4.5.1)."""
 
+import itertools
 import json
 import random
 from dataclasses import replace
@@ -9,11 +10,13 @@ import pytest
 
 import topos
 from hosts.base.algorithms import route
+from hosts.base.probing import PathState
 from hosts.base.router import Router
 from hosts.base.timers import FAST, PAPER, timers_for
 from hosts.dpillar import multipath
 from hosts.dpillar.paths import mp_tunnels
 from hosts.dpillar.tunnel import NO_PATH
+from hosts.dpillar.tunnel_choices import pairing_reserves, tunnels
 from hosts.memory.frame_devices import Duplicate, FrameHop, FrameTap, Loss
 from hosts.wire.dcn import Protocol
 from hosts.wire.ipv4 import (
@@ -33,6 +36,7 @@ from tests.hosts.dpillar.running import (
     network,
     strike,
 )
+from topos.dpillar import DPillar
 
 # Draws of what fails: the first always, all of them with --all.
 MANY = [*range(40), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(40, 200))]
@@ -310,6 +314,38 @@ def test_departs_reserves_are_used_while_no_path_of_the_paper_works() -> None:
     assert not known.probing.candidates[known.probing.current].reserve
     lost = [trip for trip in trips if not trip.arrived_s]
     assert len(lost) <= 2 + BRISK.neighbour_timeout_s / 0.005, "only until the fault was noticed"
+
+
+@pytest.mark.parametrize("router", [multipath.AnyPairing, multipath.FarSide])
+def test_any_pairing_is_tried_while_no_disjoint_path_works(
+    router: type[multipath.WithReserves],
+) -> None:
+    """A relay of each disjoint path fails: a path of another pairing works."""
+    net = network("dpillar,4,3", router, timers=BRISK)
+    dpillar = net.topology
+    assert isinstance(dpillar, DPillar)
+    a, b = dpillar.server("0.0.0.0"), dpillar.server("1.0.1.1")
+    disjoint = list(tunnels(dpillar, a, b, (0, 1)))
+    others = list(pairing_reserves(dpillar, a, b, (0, 1)))
+    relays = [set(path.servers[1:-1]) for path in disjoint]
+    dead, working = next(
+        (set(chosen), path)
+        for chosen in itertools.product(*relays)
+        for path in others
+        if not set(chosen) & set(path.servers)
+    )
+    for server in dead:
+        net.kill(server)
+    net.run(1.0)
+    trips = net.stream(a, b, every_s=0.05, seconds=2.0, source_port=4000)
+    net.run(2.5)
+    known = net.routers[a].destinations.get(b)  # type: ignore[attr-defined]
+    used = known.probing.candidates[known.probing.current]
+    assert used.reserve and not dead & set(used.path.servers)
+    assert len(used.path) <= len(working)
+    assert trips[-1].arrived_s
+    states = {one.state for one in known.probing.candidates if not dead & set(one.path.servers)}
+    assert states == {PathState.WORKING}, "each path's probe is answered over the same path"
 
 
 def test_a_new_destination_begins_with_a_reserve_where_all_paths_are_known_to_fail() -> None:

@@ -6,7 +6,8 @@ failure of both, as in the paper.
 
 The paper does not give DFR's retry count in its simulations. Its header has four bits for it, and
 its implementation starts with 5 (section 7.1). It matters only at high failure ratios; there the
-paper's numbers result from the maximum that the header holds.
+paper's numbers result from the maximum that the header holds. `readings.py` compares both counts,
+and two readings of the nearest proxy.
 
 The figures' curves are not printed as numbers; the claims here are from sections 6.1 and 6.2.
 """
@@ -64,12 +65,20 @@ SERVERS, RACKS, CABLES = "servers", "racks", "cables"  # kinds of failure
 
 @seeded_task_function
 def measure(spec: str, kind: str, share: float, random: numpy.random.Generator) -> Found:
+    """Send packets around failures; DFR's nearest proxies are those with the fewest hops."""
+    return simulate_failures(spec, kind, share, random, by_uid=False)
+
+
+def simulate_failures(
+    spec: str, kind: str, share: float, random: numpy.random.Generator, *, by_uid: bool
+) -> Found:
     """Draw failures and send packets around them; return percentages lost, and hops of the others.
 
-    `few_lost` is DFR's loss with the implementation's retry count, `own_spf_lost` that of shortest
-    paths from the same sources as DFR's. A single disconnected source among them is 1.6 %, so
-    `spf_lost` counts all sources: all but a few working servers reach one another, and each of
-    these knows the size of the connected part.
+    `by_uid` is the reading of DFR's nearest proxy (`compiled_dfr.fill`). `few_lost` and `few_hops`
+    are DFR's with the implementation's retry count, `own_spf_lost` is the loss of shortest paths
+    from the same sources as DFR's. A single disconnected source among them is 1.6 %, so `spf_lost`
+    counts all sources: all but a few working servers reach one another, and each of these knows the
+    size of the connected part.
     """
     dcell = parse(spec)
     assert isinstance(dcell, DCell)
@@ -82,16 +91,16 @@ def measure(spec: str, kind: str, share: float, random: numpy.random.Generator) 
     up = ~broken.servers[ends[1]]
     often: list[Ints] = []
     hops = count_hops(
-        compiled_dfr.fill(dcell, works, retry=MOST_RETRIES, rerouted=often),
+        compiled_dfr.fill(dcell, works, retry=MOST_RETRIES, rerouted=often, by_uid=by_uid),
         TTL,
         *(end[up] for end in ends),
     )
     lost = hops == 0
     # Packets to failed servers are counted as lost; only those to working ones are simulated.
     failed = float(broken.servers.sum()) / (dcell.servers - 1)
+    with_few = lost | (numpy.concatenate(often) >= RETRY)
     many_lost, few_lost = (
-        failed + (1 - failed) * float(which.mean())
-        for which in (lost, lost | (numpy.concatenate(often) >= RETRY))
+        failed + (1 - failed) * float(which.mean()) for which in (lost, with_few)
     )
     together, all_up = int(counts.sum(axis=1).max()), int((~broken.servers).sum())
     own_reached, reached = float(counts[:, 1:].sum()) / SOURCES, together * (together - 1) / all_up
@@ -103,6 +112,7 @@ def measure(spec: str, kind: str, share: float, random: numpy.random.Generator) 
         "dfr_hops": float(hops[~lost].mean()),
         "dfr_deviation": float(hops[~lost].std()),
         "few_lost": few_lost * 100,
+        "few_hops": float(hops[~with_few].mean()),
     }
 
 

@@ -4,13 +4,15 @@ The paper's network is FiConn_2 of 32-port switches, 74,528 servers, every link 
 start one after the other in the first 30 seconds; then every flow is probed every 30 seconds.
 
 The paper does not say how it computes throughput, nor how a server knows the available bandwidth.
-Our throughput is max-min fair, compared with equal shares (a flow gets the minimum of its links'
-equal shares, and any share that it cannot use is lost), and our available bandwidth is measured by
-the number of flows (`experiments.models.simulator.compiled_tar`). The curves are not printed as
-numbers; the claims here are from section V.
+Our throughput is by equal shares: a flow gets the minimum of its links' equal shares, and any share
+that it cannot use is lost. Max-min fair, TAR fills all level-2 links of a FiConn_1 under burst
+traffic, more than the paper's. The curves are not printed as numbers; the claims here are from
+section V.
 
-The lifetime of a virtual flow (section IV.D, Algorithm 3) has several readings. `virtual_flows.py`
-compares each reading with all these claims; the figures use the routers' reading.
+The lifetime of a virtual flow (section IV.D, Algorithm 3) has several readings, and so has a port's
+available bandwidth: the equal share of one more flow, or the unused bandwidth, measured as on the
+live servers (`experiments.models.simulator.compiled_tar`). `readings.py` compares each reading with
+all these claims; the figures use the nearest one.
 """
 
 from __future__ import annotations
@@ -37,27 +39,44 @@ from experiments.apps.papers.shared.figure import (
 )
 from experiments.models.arrays import Ints
 from experiments.models.fluid.directed_links import Routes, link_count
-from experiments.models.fluid.rates import equal_share_rates_bps, max_min
-from experiments.models.simulator.compiled_tar import TarFlows
+from experiments.models.simulator.compiled_tar import TarFlows, Throughput, equal_share_rates
 from experiments.models.simulator.paths import lengths, routes
 from experiments.runs.reporting.reproduced.result import Point, Settings
-from hosts.ficonn.tar import READINGS, VIRTUAL_FLOWS
+from hosts.base.probing import NEARLY_BEST
+from hosts.ficonn.tar import READINGS, VIRTUAL_FLOWS, VirtualFlows
 from topos.base.spec import parse
 from topos.ficonn import FiConn
 
 NETWORK = "ficonn,32,2"
 ROUND_S, ROUNDS, QUICK_ROUNDS = 30, 10, 4
 STEADY = 3  # number of last rounds that count as steady state
-RUNS, OTHERS_RUNS = 6, 3  # number of runs: with our reading of virtual flows, and with others
+RUNS, OTHERS_RUNS = 6, 3  # number of runs: with the reading that is taken, and with others
 TOR, TAR = "TOR", "TAR"
-TAKEN = next(name for name, reading in READINGS.items() if reading == VIRTUAL_FLOWS)
+
+
+class TarReading(NamedTuple):
+    """An interpretation of TAR: end of a virtual flow, and available bandwidth (see `TarFlows`)."""
+
+    virtual: VirtualFlows = VIRTUAL_FLOWS
+    throughput: Throughput | None = None
+    equal_share: float = 1.0
+
+
+READINGS_OF_TAR = {
+    **{f"{name}, fair share": TarReading(virtual) for name, virtual in READINGS.items()},
+    "until the next probe, unused bandwidth": TarReading(throughput=equal_share_rates),
+    # The rule of live servers: bandwidths within 10 % of each other count as equal.
+    "until the next probe, unused bandwidth as live": TarReading(
+        throughput=equal_share_rates, equal_share=NEARLY_BEST
+    ),
+}
+TAKEN = next(name for name, reading in READINGS_OF_TAR.items() if reading == TarReading())
 
 
 class RoundSample(NamedTuple):
-    """Result of all flows after a round of probes: total rates in links, and mean hops."""
+    """Result of all flows after a round of probes: total rate in links, and mean hops."""
 
-    max_min: float
-    equal: float
+    rate: float
     hops: float
 
 
@@ -102,7 +121,7 @@ def measure(
     assert isinstance(ficonn, FiConn)
     ends = TRAFFIC[traffic](ficonn, random)
     tor = _round_sample(ficonn, routes(ficonn, "tor", *ends), lengths(ficonn, "tor", *ends))
-    tar = TarFlows(ficonn, *ends, random, virtual=READINGS[reading])
+    tar = TarFlows(ficonn, *ends, random, **READINGS_OF_TAR[reading]._asdict())
     return FlowDraw(len(ends[0]), tor, _samples_by_round(tar, rounds))
 
 
@@ -115,16 +134,12 @@ def _samples_by_round(flows: TarFlows, rounds: int) -> list[RoundSample]:
 
 
 def _round_sample(ficonn: FiConn, found: Routes, hops: Ints) -> RoundSample:
-    links = link_count(ficonn)
-    return RoundSample(
-        float(max_min(found, 1.0, links).sum()),
-        float(equal_share_rates_bps(found, numpy.ones(links)).sum()),
-        float(hops.mean()),
-    )
+    rates = equal_share_rates(found, link_count(ficonn))
+    return RoundSample(float(rates.sum()), float(hops.mean()))
 
 
 def simulate_flow_draws(settings: Settings, traffic: str, reading: str = TAKEN) -> list[FlowDraw]:
-    """Simulate TOR and TAR on random flows, the same for every reading of virtual flows."""
+    """Simulate TOR and TAR on random flows, the same for every reading of TAR."""
     rounds = QUICK_ROUNDS if settings.quick else ROUNDS
     cases = [(NETWORK, traffic, reading, rounds)]
     runs_each = RUNS if reading == TAKEN else OTHERS_RUNS
@@ -144,11 +159,10 @@ def curves(
     runs: list[FlowDraw],
     value: Callable[[RoundSample], float],
     routings: Sequence[str] = (TOR, TAR),
-    model: str = "",
 ) -> list[Point]:
-    """Return each routing's value after every round of probes; `model` is appended to its name."""
+    """Return each routing's value after every round of probes."""
     return by_series(
-        point(routing + model, (i + 1) * ROUND_S, [value(run.samples(routing)[i]) for run in runs])
+        point(routing, (i + 1) * ROUND_S, [value(run.samples(routing)[i]) for run in runs])
         for routing in routings
         for i in range(len(runs[0].tar))
     )
@@ -177,9 +191,10 @@ def notes(runs: list[FlowDraw], settings: Settings) -> tuple[str, ...]:
         f"{NETWORK}, {runs[0].flows:,} flows, links of "
         f"1 Gbit/s; mean of {len(runs)} run{'s' * (len(runs) > 1)} and its 95 % confidence "
         f"interval, seed {settings.seed}. Steady is the mean of the last {STEADY} rounds.",
-        "Throughput is max-min fair. A probe sees the number of other flows that leave a server by "
-        "each port. The paper specifies neither model.",
-        f"A virtual flow lasts {TAKEN}; `ficonn-virtual-flows` compares the interpretations.",
+        "Throughput is by equal shares: a flow has the smallest of its links' equal shares, and "
+        "the rest of the others is unused. The available bandwidth of a port is the equal share "
+        "of one more flow. The paper specifies neither model.",
+        f"Interpretation: {TAKEN}. `ficonn-readings` compares the interpretations.",
     )
 
 
@@ -194,7 +209,7 @@ def fig6_claims(runs: list[FlowDraw]) -> list[Claim]:
     """Return the claims of Li 2009, section V, on the throughput in Fig. 6."""
 
     def percent(tor: RoundSample, tar: RoundSample) -> float:
-        return (tor.max_min / tar.max_min - 1) * 100
+        return (tor.rate / tar.rate - 1) * 100
 
     first, steady = (
         tor_tar_comparison(runs, "TOR ahead, %", percent, at_first, paper)
@@ -213,7 +228,7 @@ def fig6_claims(runs: list[FlowDraw]) -> list[Claim]:
 def fig6(settings: Settings) -> Made:
     """Reproduce Li 2009, Fig. 6: throughput of TOR and TAR between random pairs of servers."""
     runs = simulate_flow_draws(settings, "random")
-    points = curves(runs, lambda sample: sample.max_min)
+    points = curves(runs, lambda sample: sample.rate)
     return Made(points, fig6_claims(runs), notes=notes(runs, settings))
 
 
@@ -221,18 +236,13 @@ def fig6(settings: Settings) -> Made:
 # A FiConn_1 of 32-port switches has 136 level-2 links, an upper bound for every routing.
 PAPERS_TOR, PAPERS_TAR = 1.0, 99.5  # paper's throughput in Gbit/s
 EXACT, NEAR_TAR = 1e-9, 5.0
-EQUAL_SHARES = (
-    "With equal shares a flow has the least of its links' equal parts; the rest of the others is "
-    "unused. Max-min fair, TAR fills all 136 level-2 links of a FiConn_1 with any interpretation."
-)
+MAX_MIN = "Max-min fair, TAR would fill all 136 level-2 links of a FiConn_1."
 
 
 def fig8_claims(runs: list[FlowDraw]) -> list[Claim]:
     """Return the claims of Li 2009, section V, on the burst throughput in Fig. 8."""
-    tor = tor_tar_comparison(
-        runs, "TOR, max-min fair", lambda _, now: now.max_min, False, PAPERS_TOR, TOR
-    )
-    tar = tor_tar_comparison(runs, "TAR, equal shares", lambda _, now: now.equal, False, PAPERS_TAR)
+    tor = tor_tar_comparison(runs, TOR, lambda _, now: now.rate, False, PAPERS_TOR, TOR)
+    tar = tor_tar_comparison(runs, TAR, lambda _, now: now.rate, False, PAPERS_TAR)
     return [Claim(tor, EXACT), Claim(tar, NEAR_TAR)]
 
 
@@ -246,17 +256,10 @@ def fig8_claims(runs: list[FlowDraw]) -> list[Claim]:
 def fig8(settings: Settings) -> Made:
     """Reproduce Li 2009, Fig. 8: throughput of TOR and TAR between two FiConn_1s."""
     runs = simulate_flow_draws(settings, "burst")
-    points = [
-        *curves(runs, lambda sample: sample.max_min),
-        *curves(runs, lambda sample: sample.equal, (TAR,), ", equal shares"),
-    ]
-    last, claims = points[-1].x, fig8_claims(runs)
+    points = curves(runs, lambda sample: sample.rate)
+    last = points[-1].x
     points = with_paper_values(points, {(TOR, last): PAPERS_TOR, (TAR, last): PAPERS_TAR})
-    fair = tor_tar_comparison(
-        runs, "TAR, max-min fair", lambda _, now: now.max_min, False, PAPERS_TAR
-    )
-    rows = [*(claim.row for claim in claims), fair]
-    return Made(points, claims, rows, notes=(*notes(runs, settings), EQUAL_SHARES))
+    return Made(points, fig8_claims(runs), notes=(*notes(runs, settings), MAX_MIN))
 
 
 # -- Fig. 7 and 9: path lengths --------------------------------------------------------------------
@@ -270,6 +273,7 @@ HOPS_SENTENCES = {
     "within three hops",
 }
 NEAR_HOPS = 0.1
+SETTLED = 0.25  # maximum distance from the steady path length, in hops
 
 
 def path_length_claims(runs: list[FlowDraw], traffic: str) -> list[Claim]:
@@ -285,6 +289,25 @@ def path_length_claims(runs: list[FlowDraw], traffic: str) -> list[Claim]:
     return [Claim(row, NEAR_HOPS, at_most=True, sentence=sentence)]
 
 
+def additional_hops_by_round(runs: list[FlowDraw]) -> list[Point]:
+    """Return by how many hops TAR's paths are longer than TOR's after every round of probes."""
+    return [
+        point(
+            "hops more than TOR",
+            f"after {(i + 1) * ROUND_S} s",
+            [run.tar[i].hops - run.tor.hops for run in runs],
+        )
+        for i in range(len(runs[0].tar))
+    ]
+
+
+def settling_time_s(runs: list[FlowDraw]) -> int:
+    """Return the time after which TAR's mean path length stays near its steady value."""
+    means = numpy.mean([[sample.hops for sample in run.tar] for run in runs], axis=0)
+    apart = numpy.flatnonzero(abs(means - means[-STEADY:].mean()) > SETTLED)
+    return int(apart.max(initial=-1) + 2) * ROUND_S
+
+
 def _length_figure(name: str, traffic: str) -> Figure:
     about = f"path lengths of FiConn's routings, {traffic} traffic (Li 2009)"
     title = f"Path lengths in FiConn, {traffic} traffic"
@@ -292,7 +315,10 @@ def _length_figure(name: str, traffic: str) -> Figure:
     def made(settings: Settings) -> Made:
         runs = simulate_flow_draws(settings, traffic)
         points = curves(runs, lambda sample: sample.hops)
-        return Made(points, path_length_claims(runs, traffic), notes=notes(runs, settings))
+        claims = path_length_claims(runs, traffic)
+        rows = [*additional_hops_by_round(runs), *(claim.row for claim in claims)]
+        settled = f"TAR's paths settle after {settling_time_s(runs)} s."
+        return Made(points, claims, rows, notes=(*notes(runs, settings), settled))
 
     return figure(name, about, title, "time, s", "average path length, hops")(made)
 

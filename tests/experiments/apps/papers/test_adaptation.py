@@ -13,6 +13,7 @@ from experiments.apps.papers.ours.adaptation import (
     CASES,
     DPILLAR,
     FAILING,
+    FAIR_SHARE,
     FICONN,
     WITHOUT,
     measure,
@@ -29,7 +30,8 @@ def test_the_random_part_lets_flows_settle(tmp_path: Path) -> None:
     quick = Settings(tmp_path, workers=1, quick=True, say=lambda _: None)
     found = adaptation.adaptation.reproduce(quick)
     drawn = {point.series for point in found.points}
-    assert drawn == {DPILLAR, DPILLAR + WITHOUT, BCUBE, BCUBE + WITHOUT, FICONN}
+    ficonn = {FICONN, FICONN + FAIR_SHARE}
+    assert drawn == {DPILLAR, DPILLAR + WITHOUT, BCUBE, BCUBE + WITHOUT, *ficonn}
     last = f"round {adaptation.QUICK_ROUNDS}"
     moves = {
         name: find(found.rows, f"{name}: flows that move, share", last).ours or 0.0

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from experiments.apps.papers import figure
-from experiments.apps.papers.dcell import failures
+from experiments.apps.papers.dcell import failures, readings
 from experiments.apps.papers.dcell import lengths as dcell_table1
 from experiments.apps.papers.shared.figure import Claim, Figure, find, verdict, with_paper_values
 from experiments.runs.reporting.reproduced.result import (
@@ -70,6 +70,21 @@ def test_table_2_has_a_value_of_the_paper_in_every_row(
     for kind in ("node", "rack", "link"):
         dfr, spf = (find(found.points, f"{kind} failures, {r}", 20).ours for r in ("DFR", "SPF"))
         assert spf and dfr and spf < dfr
+
+
+def test_every_reading_of_dfr_is_compared_with_every_figure(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(failures, "TABLE2_NETWORK", "dcell,4,2")
+    monkeypatch.setattr(failures, "FIG9_QUICK_NETWORK", "dcell,5,2")
+    monkeypatch.setattr(failures, "DESTINATIONS", 50)
+    found = readings.readings.reproduce(settings)
+    assert len(found.points) == 12 * len(readings.READINGS)
+    hops = "Table 2: hops, 20 % of cables"
+    ours = {reading: find(found.points, hops, reading).ours for reading in readings.READINGS}
+    assert len(set(ours.values())) == len(ours), "two readings give the same paths"
+    lost = [find(found.points, "Fig. 7: lost, %, 20 % of servers", name).ours for name in ours]
+    assert lost[0] and lost[1] and lost[0] < lost[1]  # fewer retries lose more
 
 
 def test_table_1_agrees_for_every_pair(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 """Compiled DFR is that of the servers, hop by hop, whatever has failed."""
 
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy
@@ -15,6 +15,7 @@ from experiments.models.simulator.hops import count_hops, hops_of_flows
 from experiments.models.simulator.paths import lengths
 from hosts.base.failures import Failures
 from hosts.dcell import dfr as routers
+from hosts.dcell.rules import InnerRoutes
 from topos.dcell import DCell
 
 SPECS = (
@@ -64,6 +65,41 @@ def test_hops_are_those_of_the_routers(spec: str, shares: dict[str, Any]) -> Non
         expected = [] if reason else [(step.port, step.peer) for step in path.steps]
         assert list(zip(*own, strict=True)) == expected
     assert shares or (ours.counts > 0).all() or dcell.servers in (41, 154)
+
+
+@pytest.mark.parametrize("spec", ["dcell,3,2", "dcell,2,3,servers=154"])
+def test_the_nearest_proxy_by_uid_is_that_of_the_rules(spec: str) -> None:
+    """The routers' decisions, if their servers inside the DCell_b are sorted by uid distance."""
+    dcell = dcell_of(spec)
+    random = numpy.random.default_rng(5)
+    broken = draw(dcell, random, servers=0.1, cables=0.25)
+    failures, b = as_routers_know(dcell, broken), min(routers.LEVEL_B, dcell.k)
+
+    class ByUid(routers.Converged):
+        @cached_property
+        def inside(self) -> InnerRoutes:
+            found, size = super().inside, dcell.sizes[b]
+            here = dcell.uid(self.server) % size
+            order = sorted(found.nearest, key=lambda place: (abs(place - here), place))
+            return found._replace(nearest=order)
+
+    view = cache(lambda server: ByUid(dcell, b, server, failures))
+    alive = numpy.flatnonzero(~broken.servers)
+    ends = tuple(alive[end] for end in random_flows(len(alive), 200, random))
+    works = broken.works(dcell)
+    ours, by_hops = (
+        hops_of_flows(compiled_dfr.fill(dcell, works, by_uid=by_uid), routers.TTL, *ends)
+        for by_uid in (True, False)
+    )
+    for flow, (source, destination) in enumerate(zip(*(e.tolist() for e in ends), strict=True)):
+        path, reason = routers.walk(dcell, source, destination, view)
+        own = ours.peers[flow, : ours.counts[flow]].tolist()
+        assert own == ([] if reason else [step.peer for step in path.steps])
+    # else both readings choose the same proxies
+    assert any(
+        ours.peers[flow, :count].tolist() != by_hops.peers[flow, :count].tolist()
+        for flow, count in enumerate(ours.counts)
+    )
 
 
 def test_a_larger_level_b_and_other_retries() -> None:

@@ -7,18 +7,28 @@ import pytest
 
 import topos
 from experiments.models.arrays import Ints
-from experiments.models.fluid.directed_links import routes_of
-from experiments.models.simulator.compiled_tar import TarFlows
+from experiments.models.fluid.directed_links import link_count, routes_of
+from experiments.models.simulator.compiled_tar import (
+    TarFlows,
+    Throughput,
+    equal_share_rates,
+    max_min_rates,
+)
 from experiments.models.simulator.failure_sets import FailedNodes, draw
 from experiments.models.simulator.flow_arrays import all_to_all, random_flows
 from experiments.models.simulator.paths import routes
+from hosts.base.bandwidth import Bandwidth
 from hosts.base.failures import NONE, Failures
 from hosts.base.path import Path, Step
+from hosts.base.probing import NEARLY_BEST
 from hosts.ficonn import tar as rules
+from hosts.ficonn.flow_table import free_bps
 from topos.base.errors import PillarboxError
 from topos.ficonn import BACKUP, SWITCH, FiConn
 
 ROUNDS = 3
+RATE_BPS = 1.0
+SAMPLES = 30  # samples of a round: it lasts 30 s, and servers read their counters every second
 
 
 class Drawn:
@@ -48,22 +58,67 @@ class Plain:
         reading: rules.VirtualFlows = rules.VIRTUAL_FLOWS,
         failures: Failures = NONE,
         far_side: bool = False,
+        throughput: Throughput | None = None,
     ) -> None:
         self.ficonn, self.random, self.reading = ficonn, Drawn(seed), reading
         self.failures, self.far_side = failures, far_side
         self.out: Counter[tuple[int, int]] = Counter()
         self.virtual: dict[int, list[int]] = defaultdict(list)
         self.paths: dict[int, Path] = {}
-        self.bypasses = self.vain = 0
+        self.bypasses = self.vain = self.moved = 0
+        self.throughput, self.now = throughput, 0
+        # As on the live servers, rates follow from byte counters that are read at each sample.
+        self.bandwidth: dict[int, Bandwidth] = {}
+        self.sent: dict[int, float] = defaultdict(float)
+        self.probed: dict[int, int] = {}
+        self.sample()
 
-    def sight(self, server: int) -> rules.Sight:
+    def sample(self) -> None:
+        """Let all flows send for a second, and all servers read their byte counters."""
+        if self.throughput is None:
+            return
+        counters: dict[tuple[int, int], float] = defaultdict(float)
+        flows = sorted(self.paths)
+        links = routes_of(self.ficonn, [self.paths[flow] for flow in flows])
+        rates = self.throughput(links, link_count(self.ficonn)) * RATE_BPS
+        for flow, rate in zip(flows, rates, strict=True):
+            path, volume = self.paths[flow], float(rate) / 8
+            self.sent[flow] += volume
+            for server, step in zip(path.servers, path.steps, strict=False):
+                counters[server, step.port] += volume
+        for server in range(self.ficonn.servers):
+            known = self.bandwidth.setdefault(server, Bandwidth(2, RATE_BPS))
+            # Counters that begin at 0 have no rounding errors, which decide between two full links.
+            known.begin_anew()
+            for port in (SWITCH, BACKUP):
+                known.observe(port, 0, 0, self.now - 1.0)
+                known.observe(port, 0, counters[server, port], self.now)  # type: ignore[arg-type]
+        if not self.now:  # an idle second comes first: measurements start from 0
+            self.now = 1
+            self.sample()
+        else:
+            self.now += 1
+
+    def sight(self, server: int, flow: int, before: Path | None) -> rules.Sight:
         def works(step: Step) -> bool:
             return self.failures.of_hop(self.ficonn, server, step) is None
 
-        switch = self.out[server, SWITCH] + len(self.virtual[server])
-        free = [-float(flows) for flows in (self.out[server, BACKUP], switch)]
         mates = (Step(SWITCH, mate) for mate in self.ficonn.peers(server, SWITCH))
-        return rules.Sight(works, self.random, *free, any(map(works, mates)))  # type: ignore[arg-type]
+        state = works, self.random
+        switch_works, virtual = any(map(works, mates)), len(self.virtual[server])
+        if self.throughput is None:
+            switch = self.out[server, SWITCH] + virtual
+            free = [-float(flows) for flows in (self.out[server, BACKUP], switch)]
+            return rules.Sight(*state, *free, switch_works)  # type: ignore[arg-type]
+        own, crossing = None, self.out[server, SWITCH] + self.out[server, BACKUP]
+        if before and server in before.servers[:-1]:
+            port = before.steps[before.servers.index(server)].port
+            own, crossing = (port, self.rate_bps(flow)), crossing + 1
+        free_now = free_bps(self.bandwidth[server], own, crossing, virtual)
+        return rules.Sight(*state, *free_now, switch_works, NEARLY_BEST)  # type: ignore[arg-type]
+
+    def rate_bps(self, flow: int) -> float:
+        return self.sent[flow] * 8 / max(1, self.now - self.probed[flow])
 
     def probe(self, flow: int, source: int, destination: int) -> None:
         before = self.paths.pop(flow, None)
@@ -76,21 +131,23 @@ class Plain:
             probe = rules.first_probe(
                 self.ficonn, *ends, tries, by_far_side=self.far_side and tries % 2 == 1
             )
-            found = self.tried(flow, probe)
+            found = self.tried(flow, probe, before)
             if found:
                 break
         self.vain += not found
+        self.moved += bool(found and before and found != before)
+        self.sent[flow], self.probed[flow] = 0, self.now
         if path := found or before:
             self.paths[flow] = path
             self.weigh(path, 1)
 
-    def tried(self, flow: int, probe: rules.TarProbe) -> Path | None:
+    def tried(self, flow: int, probe: rules.TarProbe, before: Path | None) -> Path | None:
         source, destination = probe.source, probe.destination
         route_entries: dict[int, rules.RouteEntry] = {}
         at, came = source, None
         for _ in range(rules.MOST_HOPS):
             self.forget(flow, at)
-            seen = self.sight(at)
+            seen = self.sight(at, flow, before)
             decision = rules.decide(self.ficonn, at, probe, came, route_entries.get(at), seen)
             if isinstance(decision, rules.Arrived):
                 break
@@ -139,8 +196,11 @@ def same(ours: TarFlows, plain: Plain) -> None:
     for _ in range(ROUNDS):
         ours.probe(0, 100)
         ours.probe(100)
+        ends = [len(flows) * (sample + 1) // SAMPLES for sample in range(SAMPLES)]
         for flow, (source, destination) in enumerate(flows):
             plain.probe(flow, int(source), int(destination))
+            for _ in range(ends.count(flow + 1)):
+                plain.sample()
         expected = routes_of(ficonn, [plain.paths.get(flow) for flow in range(len(flows))])
         found = ours.routes()
         assert found.starts.tolist() == expected.starts.tolist()
@@ -160,10 +220,28 @@ def test_rounds_are_those_of_the_routers(spec: str, pattern: str, reading: str) 
     ficonn = topos.parse(spec)
     assert isinstance(ficonn, FiConn)
     virtual = rules.READINGS[reading]
-    ours = TarFlows(ficonn, *traffic(ficonn, pattern), numpy.random.default_rng(9), virtual=virtual)
+    random = numpy.random.default_rng(9)
+    ours = TarFlows(ficonn, *traffic(ficonn, pattern), random, virtual=virtual, throughput=None)
     plain = Plain(ficonn, 9, virtual)
     same(ours, plain)
     assert not plain.vain
+
+
+@pytest.mark.few
+@pytest.mark.parametrize("throughput", [max_min_rates, equal_share_rates])
+@pytest.mark.parametrize("pattern", ["random", "burst"])
+@pytest.mark.parametrize("spec", ["ficonn,8,1", "ficonn,4,2", "ficonn,4,3"])
+def test_measured_bandwidth_is_that_of_the_routers(
+    spec: str, pattern: str, throughput: Throughput
+) -> None:
+    """The routers' byte counters, moving averages and rule give the same decisions."""
+    ficonn = topos.parse(spec)
+    assert isinstance(ficonn, FiConn)
+    random = numpy.random.default_rng(9)
+    ours = TarFlows(ficonn, *traffic(ficonn, pattern), random, throughput=throughput)
+    plain = Plain(ficonn, 9, throughput=throughput)
+    same(ours, plain)
+    assert plain.moved  # else measurements after the first round had no effect
 
 
 @pytest.mark.parametrize("pattern", ["random", "burst"])
@@ -181,7 +259,8 @@ def test_rounds_around_failures_are_those_of_the_routers(
     broken = draw(ficonn, random, servers=share, switches=share / 2, cables=share)
     works = broken.works(ficonn)
     chance = numpy.random.default_rng(9)
-    ours = TarFlows(ficonn, *traffic(ficonn, pattern, 120), chance, works, far_side=far_side)
+    ends = traffic(ficonn, pattern, 120)
+    ours = TarFlows(ficonn, *ends, chance, works, far_side=far_side, throughput=None)
     plain = Plain(ficonn, 9, failures=failures_of(ficonn, broken), far_side=far_side)
     same(ours, plain)
     assert works[ours.routes().links].all()
