@@ -118,6 +118,12 @@ plane = click.option(
     show_default=True,
     help="Data plane. ovs: Open vSwitch, for networks whose servers do not relay.",
 )
+kit_option = click.option(
+    "--kit",
+    type=click.Choice(["os-ken", "ryu"]),
+    callback=lambda _ctx, _param, kit: kit or "",
+    help="Framework of the OpenFlow controller (default: your application's, or os-ken).",
+)
 listen_option = click.option(
     "--listen",
     default="",

@@ -62,6 +62,11 @@ def router_from_file(file: Path) -> type[Router]:
 
 def module_from(file: Path, kind: str) -> ModuleType:
     """Execute a user's file and return its module; as root, only files of trusted users."""
+    return module_of(file, source_of(file), f"{kind}_{file.stem}")
+
+
+def source_of(file: Path) -> bytes:
+    """Return the source of a user's file; as root, only of files of trusted users."""
     if os.geteuid() == 0:
         writer = foreign_writer(file, callers())
         require(
@@ -74,12 +79,16 @@ def module_from(file: Path, kind: str) -> ModuleType:
             require(
                 stat.S_ISREG(os.fstat(opened.fileno()).st_mode), f"{file} is not a regular file"
             )
-            source = opened.read()
+            return opened.read()
     except OSError as error:
         raise PillarboxError(f"{file} cannot be read: {error.strerror}") from None
-    module = ModuleType(f"{kind}_{file.stem}")
+
+
+def module_of(file: Path, source: bytes, name: str) -> ModuleType:
+    """Execute the source of a user's file as a module of this name, and return the module."""
+    module = ModuleType(name)
     module.__file__ = str(file)
-    sys.modules[module.__name__] = module
+    sys.modules[name] = module
     with user_file_errors(file):
         exec(compile(source, file, "exec", dont_inherit=True), vars(module))
     return module

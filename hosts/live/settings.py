@@ -18,6 +18,8 @@ class LabSettings:
     plane: str = "auto"
     # kind of switches: "bridges" if servers relay; learning, static or vlan on Open vSwitch
     switches: str = "bridges"
+    kit: str = ""  # framework of OpenFlow controllers: ryu or os-ken; "" for the first installed
+    controller: tuple[str, ...] = ()  # users' OpenFlow applications (FILE.py) for all switches
     timers: str = "fast"
     rate_mbit: float | None = 100.0  # rate of every cable in Mbit/s; None for no limit
     delay: str | None = None  # one-way delay of every cable, such as "1ms"; None for no delay

@@ -43,6 +43,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
     "--rate-mbit", metavar="RATE", help="Rate of every cable in Mbit/s, or: calibrated, none."
 )
 @click.option("--plane", help="Data plane: auto, python, ebpf, or ovs (if servers do not relay).")
+@click.option("--kit", help="Framework of OpenFlow controllers: os-ken or ryu.")
 @click.option("--duration", metavar="SECONDS", help="Duration of every flow.")
 @click.option(
     "--load", metavar="LOAD", help="Offered load of arriving flows: 0.6, or several: 0.3,0.6."

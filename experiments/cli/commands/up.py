@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from experiments.base.arguments import (
+    kit_option,
     listen_option,
     network,
     plain_http_option,
@@ -48,6 +49,14 @@ if TYPE_CHECKING:
     show_default=True,
     help="Kind of switches between servers; all but bridges are Open vSwitch under an "
     "OpenFlow controller.",
+)
+@kit_option
+@click.option(
+    "--controller",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE.py",
+    help="Your application of Ryu or os-ken that controls all switches (Open vSwitch). Repeatable.",
 )
 @click.option("--delay", metavar="TIME", help="Delay of every cable, such as 5ms.")
 @click.option(
@@ -131,6 +140,7 @@ def command(
     terminals: bool,
     no_sandbox: bool,
     quiet: bool,
+    controller: tuple[str, ...],
     **how: Any,
 ) -> int:
     """Start a network with a forwarder on every server, and open its prompt.
@@ -143,6 +153,7 @@ def command(
     sudo ./pillarbox up dcell,4,1 --page
     sudo ./pillarbox up bcube,4,1 --routing bsr --rate-mbit 100 --exec commands.txt
     sudo ./pillarbox up dcell,4,1 --detach
+    sudo ./pillarbox up tree,4,4 --controller my_switch.py
     sudo ./pillarbox up dcell,4,1 --machines 2
     sudo ./pillarbox up dcell,4,1 --cluster cluster
     """
@@ -156,12 +167,20 @@ def command(
     if machines or cluster:
         excluded = bool(gateways) * ["--gateway"] + no_sandbox * ["--no-sandbox"]
         excluded += (how["switches"] != "bridges") * ["--switches"]
+        excluded += bool(controller) * ["--controller"]
         option = "--cluster" if cluster else "--machines"
         require(not excluded, f"{option} cannot be combined with {' '.join(excluded)}")
+    openflow = how["plane"] == "ovs" or how["switches"] != "bridges" or controller
+    require(
+        bool(openflow or not how["kit"]),
+        "--kit is the framework of an OpenFlow controller: add --plane ovs, --switches or "
+        "--controller",
+    )
     require(bool(not weights or machines or cluster), "--weights needs --machines or --cluster")
     if machines or cluster:
         # Checked before the sandbox, which has no network to install missing Python packages.
         require_modules("distributed", "cryptography")
+    controller = tuple(str(Path(file).resolve()) for file in controller)
     if detach:
         code = detached.fork_detached()
         if code is not None:
@@ -184,6 +203,7 @@ def command(
     settings = LabSettings(
         routing=str(Path(routing).resolve()) if routing.endswith(".py") else routing,
         rate_mbit=rate_mbit or None,
+        controller=controller,
         **how,
     )
     with ExitStack() as stack:

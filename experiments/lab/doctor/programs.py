@@ -67,7 +67,7 @@ def openflow() -> Finding:
     """Return whether a framework for the OpenFlow controller is installed."""
     from experiments.lab.emulation.kits import OPENFLOW_KITS
 
-    kits = [kit for kit in OPENFLOW_KITS if importlib.util.find_spec(kit)]
+    kits = [kit for kit, package in OPENFLOW_KITS.items() if importlib.util.find_spec(package)]
     lack = "" if kits else "neither os-ken nor Ryu"
     costs = "the fat-tree cannot run on Open vSwitch (--plane ovs)"
     mend = "sudo ./pillarbox setup openflow"

@@ -1,7 +1,5 @@
 """The OpenFlow controller of a lab's switches: an application of os-ken or Ryu.
 
-    python -m experiments.lab.emulation.controller SPEC ROUTING SEED PORT
-
 The controller installs the tables of `switch_tables` in every switch, one flow entry for each
 server, and prints ``ready`` when all switches have theirs. Switches report the state of their
 ports; if the routing avoids failures, the tables are recomputed, and only differences are sent.
@@ -14,15 +12,12 @@ the flows it receives: hash polarisation).
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 from zlib import crc32
 
-import topos
-from experiments.lab.emulation.kits import application, kit_module, serve
+from experiments.lab.emulation.kits import application, kit_module
 from experiments.lab.emulation.switch_tables import Ports, Table, adapts, tables
 from hosts.base.failures import Failures
-from hosts.linux.rights import take_role
 from topos.base.topology import Topology
 
 ETH_IP = 0x0800
@@ -167,13 +162,3 @@ class TableKeeper(Application):
 def _is_down(port: Any) -> bool:
     return bool(port.state & protocol.OFPPS_LINK_DOWN or port.config & protocol.OFPPC_PORT_DOWN)
 
-
-def main(spec: str, routing: str, seed: str, port: str) -> None:
-    """Run the OpenFlow controller of a lab's switches until the process ends."""
-    network = {"topology": topos.parse(spec), "routing": routing, "seed": int(seed)}
-    take_role("controller")
-    serve("experiments.lab.emulation.controller", port, **network)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -1,35 +1,62 @@
 """The frameworks ("kits") of OpenFlow controllers: os-ken, and its predecessor Ryu.
 
-The environment variable PILLARBOX_KIT selects a kit if both are installed.
+A process uses one kit: the one given to `select_kit`, otherwise the first installed.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib
-import os
+import sys
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
-# OpenFlow controller frameworks: os-ken is maintained, Ryu is not.
-OPENFLOW_KITS = ("os_ken", "ryu")
-CHOICE = "PILLARBOX_KIT"
+from topos.base.errors import UnknownNameError, meant, require
+
+# Python packages of the OpenFlow controller frameworks: os-ken is maintained, Ryu is not.
+OPENFLOW_KITS = {"os-ken": "os_ken", "ryu": "ryu"}
+
+_selected: list[str] = []  # the kit of this process, if it was selected
 
 
-def kits() -> list[str]:
-    """Return the installed OpenFlow controller frameworks (os-ken, Ryu), the preferred first."""
-    wish = os.environ.get(CHOICE)
-    return [kit for kit in OPENFLOW_KITS if kit == (wish or kit) and find_spec(kit)]
+def check_kit(kit: str) -> None:
+    """Raise UnknownNameError if `kit` is no OpenFlow framework; "" stands for any."""
+    known = f"there is no OpenFlow kit {kit!r}: {meant(kit, OPENFLOW_KITS)}"
+    require(kit in ("", *OPENFLOW_KITS), known, UnknownNameError)
 
 
-def missing_kit() -> str:
-    """Return why no OpenFlow controller framework can be used, "" if one can."""
-    if kits():
+def select_kit(kit: str) -> None:
+    """Set the OpenFlow framework that `kit_module` imports from in this process."""
+    _selected[:] = [kit]
+
+
+def installed_kit(wish: str = "") -> str:
+    """Return the wished OpenFlow framework, or the first one; "" if it is not installed."""
+    return next((kit for kit in OPENFLOW_KITS if kit == (wish or kit) and _is_installed(kit)), "")
+
+
+def missing_kit(wish: str = "") -> str:
+    """Return why an OpenFlow controller framework cannot be used, "" if it can."""
+    if installed_kit(wish):
         return ""
-    wish = os.environ.get(CHOICE)
-    if wish and wish not in OPENFLOW_KITS:
-        return f"{CHOICE} is {wish!r}: it can be {' or '.join(OPENFLOW_KITS)}"
-    lack = f"{wish} cannot" if wish else "neither os_ken nor ryu can"
-    return f"{lack} be imported: sudo ./pillarbox setup openflow"
+    lack = f"{wish} is not" if wish else "neither os-ken nor ryu is"
+    return f"{lack} installed: sudo ./pillarbox setup openflow"
+
+
+def kit_of_files(files: tuple[str, ...], wish: str = "") -> str:
+    """Return the kit that users' applications import; they are not executed.
+
+    Raises PillarboxError if the files import both kits, or another one than the wished kit.
+    """
+    found = {kit: file for file in files for kit in _imported_kits(Path(file))}
+    for kit, file in found.items():
+        require(kit == (wish or kit), f"{file} is written for {kit}, not {wish}: use --kit {kit}")
+    require(
+        len(found) < 2,
+        f"{' and '.join(files)} are written for {' and '.join(found)}: use one kit for all",
+    )
+    return next(iter(found), wish)
 
 
 def application() -> Any:
@@ -40,20 +67,36 @@ def application() -> Any:
 
 def kit_module(name: str) -> Any:
     """Return a module of the OpenFlow framework in use, os-ken or Ryu."""
-    kit = kits()[0]
+    kit = _selected[0] if _selected else installed_kit()
     if kit == "ryu":
         # Ryu 4.34 imports ALREADY_HANDLED, which eventlet had until version 0.30.2.
         wsgi = importlib.import_module("eventlet.wsgi")
-        wsgi.ALREADY_HANDLED = object()  # type: ignore[attr-defined]
-    return importlib.import_module(f"{kit}.{name}")
+        if not hasattr(wsgi, "ALREADY_HANDLED"):
+            wsgi.ALREADY_HANDLED = object()  # type: ignore[attr-defined]
+    return importlib.import_module(f"{OPENFLOW_KITS[kit]}.{name}")
 
 
-def serve(module: str, port: str, **network: Any) -> None:
-    """Run an OpenFlow controller for switches at a loopback port until the process ends."""
-    options = ["--ofp-listen-host=127.0.0.1", f"--ofp-tcp-listen-port={port}"]
-    kit_module("cfg").CONF(args=options, project="pillarbox", version="")
-    applications = kit_module("base.app_manager").AppManager.get_instance()
-    # Loaded by its name, not as __main__: os-ken and Ryu search that module for applications.
-    applications.load_apps([module])
-    contexts = applications.create_contexts()
-    kit_module("lib.hub").joinall(applications.instantiate_apps(**contexts, **network))
+def has_kit_module(name: str) -> bool:
+    """Return True if the OpenFlow framework in use has a module of this name."""
+    kit_module("cfg")
+    kit = _selected[0] if _selected else installed_kit()
+    return find_spec(f"{OPENFLOW_KITS[kit]}.{name}") is not None
+
+
+def _is_installed(kit: str) -> bool:
+    return OPENFLOW_KITS[kit] in sys.modules or find_spec(OPENFLOW_KITS[kit]) is not None
+
+
+def _imported_kits(file: Path) -> list[str]:
+    """Return the kits that a Python file imports."""
+    from hosts.base.load import source_of, user_file_errors
+
+    with user_file_errors(file):
+        tree = ast.parse(source_of(file), str(file))
+    packages = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            packages |= {one.name.partition(".")[0] for one in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            packages.add(node.module.partition(".")[0])
+    return [kit for kit, package in OPENFLOW_KITS.items() if package in packages]

@@ -131,7 +131,9 @@ class Lab:
         fabric: Fabric,
     ) -> None:
         check_settings(topology, settings)
-        self.routing = settings.routing or usual_routing(topology)
+        # Without relays, a user's OpenFlow application routes; its paths are not computed.
+        own = settings.controller[:1] if topology.ports == 1 else ()
+        self.routing = "".join(own) or settings.routing or usual_routing(topology)
         self.gateways = list(dict.fromkeys(gateways))
         if gateways:
             known = gateway_options(topology, self.routing, self.gateways)

@@ -96,7 +96,9 @@ class LocalFabric:
         """Start the network, and wait until every forwarder is ready."""
         lab, net = self.lab, self.net
         net.start()
-        if not lab.relays and lab.topology.servers <= MOST_STATIC_ARP:
+        # A user's controller sees ARP requests, as on hardware.
+        static_arp = not (lab.relays or lab.settings.controller)
+        if static_arp and lab.topology.servers <= MOST_STATIC_ARP:
             net.staticArp()
         self._name_servers()
         if self.forwarders:

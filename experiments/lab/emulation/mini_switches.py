@@ -1,7 +1,5 @@
 """OpenFlow controller of the mini-switches of server-centric networks on Open vSwitch.
 
-    python -m experiments.lab.emulation.mini_switches SPEC KIND PORT
-
 In the papers, a switch only connects a few ports. This module expresses that in OpenFlow, in one
 of three ways, and installs no other entries:
 
@@ -14,12 +12,10 @@ of three ways, and installs no other entries:
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import topos
-from experiments.lab.emulation.kits import application, kit_module, serve
+from experiments.lab.emulation.kits import application, kit_module
 from experiments.lab.emulation.ovs import large_switch_port
 from topos.base.topology import Topology
 
@@ -145,11 +141,3 @@ class MiniSwitches(Application):
         )
         bridge.send_msg(entry)
 
-
-def main(spec: str, kind: str, port: str) -> None:
-    """Run the controller of the mini-switches until the process ends."""
-    serve("experiments.lab.emulation.mini_switches", port, topology=topos.parse(spec), kind=kind)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

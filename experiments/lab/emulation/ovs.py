@@ -11,6 +11,7 @@ that the daemon does not support: it accepts TCP's super-packets if built so, an
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -22,7 +23,7 @@ from typing import Any
 
 from experiments.base.interpreter import module_command
 from experiments.lab.emulation.defaults import chosen_plane
-from experiments.lab.emulation.kits import missing_kit
+from experiments.lab.emulation.kits import installed_kit, missing_kit
 from experiments.lab.emulation.routers import LOOPBACK, Switches, SwitchNode
 from experiments.lab.linux import link_requests, offloads, sandbox
 from experiments.lab.linux.namespaces import fabric, interface_index
@@ -57,15 +58,20 @@ class OvsSwitch(SwitchNode):
 class OpenVSwitch(Switches):
     """Switches on Open vSwitch; `folder` is the lab's folder, for the database, sockets and logs.
 
-    The switches report the state of their ports directly to the controller.
+    The switches report the state of their ports directly to the controller. `kit` is the framework
+    of the controller, "" for the first that is installed.
     """
 
     name = "ovs"
     node = OvsSwitch
+    protocols = "OpenFlow13"  # versions that the switches speak
 
-    def __init__(self, topology: Topology, routing: str, seed: int, folder: Path) -> None:
-        check_installed()
+    def __init__(
+        self, topology: Topology, routing: str, seed: int, folder: Path, kit: str = ""
+    ) -> None:
+        check_installed(kit)
         super().__init__(topology, routing, seed)
+        self.kit = installed_kit(kit)
         self.folder = folder
         self.datapath = datapath()
         self._database = folder / "ovsdb.sock"
@@ -77,10 +83,10 @@ class OpenVSwitch(Switches):
         # Open vSwitch's daemons and the controller, by log name
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
-    def controller(self) -> list[str]:
-        """Return the controller's module and its arguments, except for the port."""
-        module = "experiments.lab.emulation.controller"
-        return [module, self.topology.spec, self.routing, str(self.seed)]
+    def controller(self) -> dict[str, Any]:
+        """Return what the controller runs, as fields of `controller_process.ControllerOrder`."""
+        network = {"spec": self.topology.spec, "routing": self.routing, "seed": self.seed}
+        return {"module": "experiments.lab.emulation.controller", "network": network}
 
     def bridges(self) -> dict[str, list[tuple[str, int]]]:
         """Return the ports of each bridge: interface names and OpenFlow port numbers."""
@@ -92,6 +98,17 @@ class OpenVSwitch(Switches):
             for node in range(network.servers, network.nodes)
         }
 
+    def servers_plane(self, asked: str) -> str:
+        """Return the forwarding plane of servers on Open vSwitch, chosen from the request."""
+        if self.datapath == KERNEL:
+            return chosen_plane(asked)
+        require(
+            asked != "ebpf",
+            "without the kernel's module Open vSwitch loses TCP of the eBPF plane: load it "
+            "(modprobe openvswitch), or take --plane python",
+        )
+        return chosen_plane("python")
+
     def start(self, net: Any) -> None:
         """Start the daemons and the controller, and wait until every switch has its table."""
         try:
@@ -102,7 +119,7 @@ class OpenVSwitch(Switches):
             self._make_bridges()
             if self.datapath == USERSPACE:
                 self._disable_offloads(net)
-            self._wait_ready(controller)
+            self.wait_ready(controller)
         except BaseException:
             self.stop()
             raise
@@ -113,7 +130,7 @@ class OpenVSwitch(Switches):
         if self.datapath == KERNEL and running:
             # A terminated daemon would leave its switches in the kernel.
             with suppress(PillarboxError):  # the daemon may not have started
-                self._run_tool("ovs-appctl", "-t", self._control, "exit", "--cleanup")
+                self.run_tool("ovs-appctl", "-t", self._control, "exit", "--cleanup")
         for process in reversed(running):
             process.terminate()
             try:
@@ -123,26 +140,27 @@ class OpenVSwitch(Switches):
                 process.wait()
 
     def _start_controller(self) -> subprocess.Popen[bytes]:
-        words = [*self.controller(), str(CONTROLLER_PORT)]
+        order = {"kit": self.kit, "port": CONTROLLER_PORT, **self.controller()}
+        words = "experiments.lab.emulation.controller_process", json.dumps(order)
         return self._start(module_command(*words), "controller", subprocess.PIPE)
 
     def _start_daemons(self) -> None:
         database = self.folder / "ovs.db"
         database.unlink(missing_ok=True)
-        self._run_tool("ovsdb-tool", "create", str(database), str(SCHEMA))
+        self.run_tool("ovsdb-tool", "create", str(database), str(SCHEMA))
         remote = f"--remote=punix:{self._database}"
         own = f"--unixctl={self.folder}/ovsdb.ctl"
         self._start(["ovsdb-server", str(database), remote, own], "ovsdb")
         deadline = time.monotonic() + READY_S
         while not self._database.exists():
-            self._check_running()
+            self.check_running()
             require(time.monotonic() < deadline, "Open vSwitch's database server does not start")
             time.sleep(0.01)
         # The socket of Open vSwitch's database exists before the database listens.
-        self._vsctl("--retry", f"--timeout={READY_S:.0f}", "--no-wait", "init")
+        self.vsctl("--retry", f"--timeout={READY_S:.0f}", "--no-wait", "init")
         # TCP super-packets in the userspace datapath: 8 times the throughput, if built with DPDK
         option = "other_config:userspace-tso-enable=true"
-        self._vsctl("--no-wait", "set", "Open_vSwitch", ".", option)
+        self.vsctl("--no-wait", "set", "Open_vSwitch", ".", option)
         own = f"--unixctl={self._control}"
         # Without its kernel module, Open vSwitch's daemon must not search for the kernel datapath.
         system = ["--disable-system"] if self.datapath == USERSPACE else []
@@ -156,16 +174,16 @@ class OpenVSwitch(Switches):
         for number, (name, ports) in enumerate(self.bridges().items(), 1):
             words += ["--", "add-br", name, "--", "set", "bridge", name]
             words += [f"datapath_type={self.datapath}", "fail_mode=secure"]
-            words += ["protocols=OpenFlow13", f"other-config:datapath-id={number:016x}"]
+            words += [f"protocols={self.protocols}", f"other-config:datapath-id={number:016x}"]
             words += ["--", "set-controller", name, f"tcp:127.0.0.1:{CONTROLLER_PORT}"]
             words += ["--", "set", "controller", name, "connection_mode=out-of-band"]
             words += ["max_backoff=1000"]
             for interface, port in ports:
                 words += ["--", "add-port", name, interface]
                 words += ["--", "set", "interface", interface, f"ofport_request={port}"]
-        self._vsctl(f"--timeout={READY_S:.0f}", *words)
+        self.vsctl(f"--timeout={READY_S:.0f}", *words)
 
-    def _wait_ready(self, controller: subprocess.Popen[bytes]) -> None:
+    def wait_ready(self, controller: subprocess.Popen[bytes]) -> None:
         """Wait until the controller reports that all switches have their tables."""
         assert controller.stdout is not None
         deadline = time.monotonic() + READY_S
@@ -173,7 +191,7 @@ class OpenVSwitch(Switches):
             said = readable([controller.stdout], 0.1)
             if said and controller.stdout.readline() == b"ready\n":
                 return
-            self._check_running()
+            self.check_running()
         raise PillarboxError(
             f"the OpenFlow switches did not get their forwarding tables in {READY_S:.0f} s: see "
             f"{self.folder}/controller.log and vswitchd.log"
@@ -209,19 +227,24 @@ class OpenVSwitch(Switches):
         self._running[name] = started
         return started
 
-    def _check_running(self) -> None:
+    def check_running(self) -> None:
+        """Raise PillarboxError if the controller or one of Open vSwitch's daemons has ended."""
         for name, process in self._running.items():
             ended = process.poll() is not None
-            require(not ended, f"the {name} has ended: see {self.folder}/{name}.log")
+            log = self.folder / f"{name}.log"
+            require(not ended, f"the {name} has ended: {last_line(log)} (see {log})")
 
-    def _vsctl(self, *words: str) -> None:
-        self._run_tool("ovs-vsctl", f"--db=unix:{self._database}", *words)
+    def vsctl(self, *words: str) -> str:
+        """Run ovs-vsctl on the lab's database and return its output."""
+        return self.run_tool("ovs-vsctl", f"--db=unix:{self._database}", *words)
 
-    def _run_tool(self, *words: str) -> None:
+    def run_tool(self, *words: str) -> str:
+        """Run one of Open vSwitch's tools and return its output, or raise PillarboxError."""
         ran = subprocess.run(
             words, capture_output=True, text=True, check=False, env=self._environment()
         )
         require(ran.returncode == 0, f"{words[0]} failed: {ran.stderr.strip()}")
+        return ran.stdout
 
     def _environment(self) -> dict[str, str]:
         folder = str(self.folder)
@@ -231,8 +254,8 @@ class OpenVSwitch(Switches):
 class OvsMiniSwitches(OpenVSwitch):
     """The switches of a network whose servers relay, of one of the kinds of `mini_switches`."""
 
-    def __init__(self, topology: Topology, kind: str, folder: Path) -> None:
-        super().__init__(topology, "", 0, folder)
+    def __init__(self, topology: Topology, kind: str, folder: Path, kit: str = "") -> None:
+        super().__init__(topology, "", 0, folder, kit)
         require(kind in KINDS, f"switches are {kind!r}: they can be bridges, {', '.join(KINDS)}")
         self.kind = kind
         most = MOST_VLANS if kind == VLAN else topology.switches
@@ -241,9 +264,10 @@ class OvsMiniSwitches(OpenVSwitch):
             f"{topology.spec} has {topology.switches} switches, and there are {most} VLANs",
         )
 
-    def controller(self) -> list[str]:
-        """Return the controller's module and its arguments, except for the port."""
-        return ["experiments.lab.emulation.mini_switches", self.topology.spec, self.kind]
+    def controller(self) -> dict[str, Any]:
+        """Return what the controller runs, as fields of `controller_process.ControllerOrder`."""
+        network = {"spec": self.topology.spec, "kind": self.kind}
+        return {"module": "experiments.lab.emulation.mini_switches", "network": network}
 
     def bridges(self) -> dict[str, list[tuple[str, int]]]:
         """Return the ports of each bridge; with VLANs, of the single bridge."""
@@ -261,40 +285,35 @@ class OvsMiniSwitches(OpenVSwitch):
     def admit(self, net: Any, server: int) -> None:
         """Do nothing when a server starts: its forwarder sets the addresses of its ports."""
 
-    def servers_plane(self, asked: str) -> str:
-        """Return the forwarding plane of servers on Open vSwitch, chosen from the request."""
-        if self.datapath == KERNEL:
-            return chosen_plane(asked)
-        require(
-            asked != "ebpf",
-            "without the kernel's module Open vSwitch loses TCP of the eBPF plane: load it "
-            "(modprobe openvswitch), or take --plane python",
-        )
-        return chosen_plane("python")
-
 
 def large_switch_port(topology: Topology, switch: int, port: int) -> int:
     """Return the number of a mini-switch's port on the common large switch."""
     return switch * topology.switch_ports + port + 1
 
 
-def check_installed() -> None:
-    """Raise PillarboxError if this machine cannot run Open vSwitch."""
+def check_installed(kit: str = "") -> None:
+    """Raise PillarboxError if this machine cannot run Open vSwitch, or the controller's kit."""
     require(
         sandbox.inside(),
         "the controller of Open vSwitch listens in the sandbox only: leave out --no-sandbox",
     )
-    missing = missing_ovs_parts()
+    missing = missing_ovs_parts(kit)
     require(not missing, f"switches cannot be on Open vSwitch: {missing}")
 
 
-def missing_ovs_parts() -> str:
+def missing_ovs_parts(kit: str = "") -> str:
     """Return the missing parts of Open vSwitch and the command that installs them, or ""."""
-    programs = ("ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovs-dpctl")
+    programs = ("ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovs-ofctl", "ovs-dpctl")
     absent = [program for program in programs if not shutil.which(program)]
     if absent or not SCHEMA.exists():
         return f"there is no {' '.join(absent) or SCHEMA}: sudo ./pillarbox setup openflow"
-    return missing_kit()
+    return missing_kit(kit)
+
+
+def last_line(log: Path) -> str:
+    """Return the last line of a log file, "no message" if it is empty."""
+    lines = log.read_text(errors="replace").split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "no message")
 
 
 def datapath() -> str:

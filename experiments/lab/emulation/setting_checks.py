@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from experiments.lab.emulation.defaults import usual_routing
+from experiments.lab.emulation.kits import check_kit
 from experiments.lab.linux import shaping
 from experiments.lab.linux.queueing import Queue
 from hosts.base.load import router_for
@@ -42,6 +43,29 @@ def _check_plane(topology: Topology, settings: LabSettings) -> None:
         settings.plane in planes,
         f"there is no plane {settings.plane!r} for {topology.spec}: {', '.join(planes)}",
         UnknownNameError,
+    )
+
+
+def _check_kit(_topology: Topology, settings: LabSettings) -> None:
+    check_kit(settings.kit)
+
+
+def _check_controller(topology: Topology, settings: LabSettings) -> None:
+    if not settings.controller:
+        return
+    require(
+        settings.switches == "bridges",
+        f"a controller of your own replaces the {settings.switches} switches: choose one of both",
+    )
+    planes = ("auto", "python", "ebpf") if topology.ports > 1 else ("auto", "ovs")
+    require(
+        settings.plane in planes,
+        f"a controller runs with plane {' or '.join(planes)} for {topology.spec}, not "
+        f"{settings.plane}",
+    )
+    require(
+        topology.ports > 1 or not settings.routing,
+        f"your controller routes in {topology.spec}: leave out the routing {settings.routing}",
     )
 
 
@@ -88,6 +112,8 @@ def _check_catch_up(_topology: Topology, settings: LabSettings) -> None:
 
 _CHECKS: dict[str, Callable[[Topology, LabSettings], None]] = {
     "plane": _check_plane,
+    "kit": _check_kit,
+    "controller": _check_controller,
     "timers": _check_timers,
     "routing": _check_routing,
     "rate_mbit": _check_rate,

@@ -3,7 +3,7 @@
 Bridges suffice if servers relay, and in a tree; if servers relay, Open vSwitch can replace the
 bridges, to demonstrate how few functions are required of a switch. If cables between switches form
 loops, bridges would use only a spanning tree: there switches route, as Linux routers, or on
-request on Open vSwitch.
+request on Open vSwitch. A user's own OpenFlow controller can control the switches of any network.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from experiments.lab.emulation.defaults import chosen_plane
 from experiments.lab.emulation.ovs import OpenVSwitch, OvsMiniSwitches
 from experiments.lab.emulation.routers import Routers, Switches
+from experiments.lab.emulation.user_controller import UserControlledSwitches
 from hosts.base.algorithms import algorithms
 from hosts.live.settings import LabSettings
 from topos.base.errors import UnknownNameError, require
@@ -25,9 +26,11 @@ def switches_of(
     topology: Topology, settings: LabSettings, routing: str, seed: int, folder: Path
 ) -> Switches | None:
     """Return the object that runs a network's routing switches; None if they are bridges."""
-    kind = settings.switches
+    kind, kit = settings.switches, settings.kit
+    if settings.controller:
+        return UserControlledSwitches(topology, settings.controller, folder, kit)
     if topology.ports > 1:
-        return None if kind == BRIDGES else OvsMiniSwitches(topology, kind, folder)
+        return None if kind == BRIDGES else OvsMiniSwitches(topology, kind, folder, kit)
     require(
         kind == BRIDGES,
         f"servers of {topology.spec} do not relay, so that switches have to route: "
@@ -41,7 +44,7 @@ def switches_of(
         UnknownNameError,
     )
     if plane == OVS:
-        return OpenVSwitch(topology, routing, seed, folder)
+        return OpenVSwitch(topology, routing, seed, folder, kit)
     return Routers(topology, routing, seed) if switches_form_loops(topology) else None
 
 

@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 
 from experiments.lab.emulation import server_names
 from experiments.lab.emulation.external_network import OUTSIDE
+from experiments.lab.emulation.user_controller import CONTROLLER
 from experiments.lab.emulation.lab import Lab
 from experiments.lab.emulation.sampling import LabSampler
 from experiments.lab.linux import cgroups
@@ -136,6 +137,10 @@ class Service:
             return {**sample, "traffic": last_workload_progress(lab, since_s), "traffic_to": now_s}
         if what == "enter" and asked.get("server") == OUTSIDE and lab.gateways:
             return {**self._enter_node(OUTSIDE, files), "prompt": rf"{OUTSIDE} \$ "}
+        if what == "enter" and asked.get("server") == CONTROLLER and lab.settings.controller:
+            # The controller is in the namespace of the switches, which all of them share.
+            switch = lab.topology.node_name(lab.topology.servers)
+            return {**self._enter_node(switch, files), "prompt": rf"{CONTROLLER} \$ "}
         if what == "enter":
             return self._enter(self._server(asked, "server"), files)
         if what == "about":
