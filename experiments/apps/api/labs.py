@@ -45,6 +45,10 @@ class Lab:
     switches : str
         Type of the switches: ``"bridges"``, or an application of an OpenFlow controller
         for Open vSwitch.
+    kit : str
+        Framework of the OpenFlow controller: ``"os-ken"``, ``"ryu"``.
+    controller : sequence of str
+        Your applications of os-ken or Ryu (files) that control all switches.
     delay : str, optional
         Delay of every cable, such as ``"5ms"``.
     loss : float, optional
@@ -82,6 +86,8 @@ class Lab:
         timers: Literal["fast", "paper"] = "fast",
         rate_mbit: float = 100.0,
         switches: Literal["bridges", "learning", "static", "vlan"] = "bridges",
+        kit: Literal["", "os-ken", "ryu"] = "",
+        controller: Sequence[str] = (),
         delay: str | None = None,
         loss: float | None = None,
         mtu: int = 1500,
@@ -99,6 +105,7 @@ class Lab:
             "timers": timers,
             "rate_mbit": rate_mbit,
             "switches": switches,
+            "kit": kit,
             "delay": delay,
             "loss": loss,
             "mtu": mtu,
@@ -112,6 +119,7 @@ class Lab:
         given = {name: value for name, value in options.items() if value not in (None, "")}
         words = [f"{_command_line_option(name)}={value}" for name, value in given.items()]
         words += [f"--gateway={server}" for server in gateways]
+        words += [f"--controller={file}" for file in controller]
         with tempfile.TemporaryFile() as errors:
             self._process = subprocess.Popen(
                 module_command("experiments", "up", network, "--hold", *words),

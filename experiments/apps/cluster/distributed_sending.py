@@ -248,18 +248,18 @@ def combined_outcome(sent: Sequence[Any], received: Sequence[Any]) -> list[Any]:
     The receiving end knows the delivered bytes and whether the flow completed. If it did not, the
     sending end may know the reason.
 
-    >>> sent = ["completed", "", 0.1, None, 0, 7, 2]
-    >>> combined_outcome(sent, ["completed", "", None, 1.5, 900, 0, 0])
-    ['completed', '', 0.1, 1.5, 900, 7, 2]
-    >>> broke = ["failed", "its connection broke: Connection reset by peer", None, None, 5, 0, 0]
-    >>> combined_outcome(["failed", "server 0.0 died", 0.1, None, 0, 1, 1], broke)
-    ['failed', 'server 0.0 died', 0.1, None, 5, 1, 1]
+    >>> sent = ["completed", "", 0.1, None, 0, 7, 2, 0.01]
+    >>> combined_outcome(sent, ["completed", "", None, 1.5, 900, 0, 0, None])
+    ['completed', '', 0.1, 1.5, 900, 7, 2, 0.01]
+    >>> broke = ["failed", "its connection broke: Broken pipe", None, None, 5, 0, 0, None]
+    >>> combined_outcome(["failed", "server 0.0 died", 0.1, None, 0, 1, 1, None], broke)
+    ['failed', 'server 0.0 died', 0.1, None, 5, 1, 1, None]
     """
-    status, why, _, end_s, delivered, _, _ = received
-    _, why_sender, begin_s, _, _, retransmits, tries = sent
+    status, why, _, end_s, delivered, *_ = received
+    _, why_sender, begin_s, _, _, retransmits, tries, connect_s = sent
     own = why if why != ELSEWHERE else ""
     reason = "" if status == COMPLETED else why_sender or own or why
-    return [status, reason, begin_s, end_s, delivered, retransmits, tries]
+    return [status, reason, begin_s, end_s, delivered, retransmits, tries, connect_s]
 
 
 def combined_samples(sent: Sequence[Interval], received: Sequence[Interval]) -> list[Interval]:

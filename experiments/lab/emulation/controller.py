@@ -161,4 +161,3 @@ class TableKeeper(Application):
 
 def _is_down(port: Any) -> bool:
     return bool(port.state & protocol.OFPPS_LINK_DOWN or port.config & protocol.OFPPC_PORT_DOWN)
-

@@ -140,4 +140,3 @@ class MiniSwitches(Application):
             instructions=instructions,
         )
         bridge.send_msg(entry)
-

@@ -51,6 +51,8 @@ class FlowConnection:
     sender: socket.socket | None = None
     receiver: socket.socket | None = None
     tries: int = 0
+    connecting_s: float | None = None  # CLOCK_MONOTONIC time of the first SYN
+    connect_s: float | None = None  # time from the first SYN to both ends' established connection
     reason: str = ""  # reason why the flow failed
     ended: bool = False
     sent: int = 0
@@ -184,6 +186,7 @@ class FlowConnector:
 
     def _start_connecting(self, one: FlowConnection, now: float, unsent: int) -> None:
         one.tries += 1
+        one.connecting_s = one.connecting_s or now
         with self._in_namespace_of(one.flow.source):
             client = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         one.sender = client
@@ -239,6 +242,7 @@ class FlowConnector:
         there = one.receiver is not None or key[0] not in self._listeners
         if there and one.sender.fileno() not in self._clients:
             del self._trying[key]
+            one.connect_s = time.monotonic() - (one.connecting_s or 0.0)
 
     def _abandon_late(self, now: float, limit_s: float) -> None:
         """Abandon tries to connect that have lasted too long, and all after the time limit."""

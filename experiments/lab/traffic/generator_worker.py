@@ -327,13 +327,15 @@ class FlowEventLoop:
         return f"{said}, the last at {one.last_delivery_s - self._barrier_s:.1f} s"
 
     def flow_result_fields(self, one: FlowConnection) -> list[Any]:
-        """Return a flow's result fields: status, reason, begin, end, bytes, retransmits, tries."""
+        """Return the fields of a flow's `FlowResult`, from its status on."""
         moments = [
             None if moment is None else round(moment - self._barrier_s, 6)
             for moment in (one.begin_s, None if one.reason else one.end_s)
         ]
         status = FAILED if one.reason else COMPLETED
-        return [status, one.reason, *moments, one.delivered, one.retransmits, one.tries]
+        connect_s = None if one.connect_s is None else round(one.connect_s, 6)
+        counters = one.delivered, one.retransmits, one.tries
+        return [status, one.reason, *moments, *counters, connect_s]
 
 
 def connected_flows(task: GeneratorTask) -> list[FlowConnection]:

@@ -51,6 +51,7 @@ class FlowResult:
     delivered_bytes: int = 0
     retransmits: int | None = None
     tries: int = 1
+    connect_s: float | None = None  # time of the TCP handshake, which ends before the barrier
     intervals: list[Interval] = field(default_factory=list)
 
     @property

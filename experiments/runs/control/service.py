@@ -20,9 +20,9 @@ from typing import Any, TypeAlias
 
 from experiments.lab.emulation import server_names
 from experiments.lab.emulation.external_network import OUTSIDE
-from experiments.lab.emulation.user_controller import CONTROLLER
 from experiments.lab.emulation.lab import Lab
 from experiments.lab.emulation.sampling import LabSampler
+from experiments.lab.emulation.user_controller import CONTROLLER
 from experiments.lab.linux import cgroups
 from experiments.runs.control import queries
 from experiments.runs.control.client import NAME, NAMESPACES, PROTOCOL

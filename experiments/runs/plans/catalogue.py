@@ -6,12 +6,16 @@ faithfully.
 
 from __future__ import annotations
 
+from experiments.lab.emulation.kits import OPENFLOW_KITS
 from experiments.models.workloads.workload import BUSIEST, Workload
 from experiments.runs.plans.experiment import Experiment, FaultAt, FaultRate, System
 
 DCELL, BCUBE, TREE = "dcell,4,1", "bcube,4,1", "tree,4,4"
 FOUR = (DCELL, BCUBE, "dpillar,4,2", "ficonn,4,1")
 DISTRIBUTED = {"distribute": True}
+# Cable rate of the experiment on switches in Mbit/s: without its kernel module Open vSwitch
+# forwards in user space, and servers forward in Python.
+SWITCHES_MBIT = 4.0
 
 
 def _systems(*networks: str) -> tuple[System, ...]:
@@ -92,7 +96,53 @@ ALL_REDUCE = Experiment(
     workload=Workload("all-reduce", volume_bytes=12_000_000, timeout_s=60.0),
 )
 
+
+def _switch_systems(network: str) -> tuple[System, ...]:
+    """Return a network whose servers relay, over bridges and over each kind of OpenFlow switch."""
+    openflow = [(kind, kit) for kind in ("learning", "static", "vlan") for kit in OPENFLOW_KITS]
+    return tuple(
+        System(
+            network,
+            label=f"{network} {kind} {kit}".strip(),
+            plane="python",
+            switches=kind,
+            kit=kit,
+            rate_mbit=SWITCHES_MBIT,
+        )
+        for kind, kit in [("bridges", ""), *openflow]
+    )
+
+
+_RELAYS = (*_switch_systems(BCUBE), *_switch_systems("dpillar,4,2"))
+_FAT_TREES = (
+    System("fattree,4", routing="hashed", label="fattree,4 routers", rate_mbit=SWITCHES_MBIT),
+    *(
+        System(
+            *("fattree,4", f"fattree,4 {kit}"),
+            routing="hashed",
+            plane="ovs",
+            kit=kit,
+            rate_mbit=SWITCHES_MBIT,
+        )
+        for kit in OPENFLOW_KITS
+    ),
+)
+SWITCHES = Experiment(
+    name="switches",
+    about="Linux bridges compared with learning, static and VLAN switches under os-ken and Ryu, "
+    "while a switch fails: goodput, flow set-up and failover",
+    systems=_RELAYS + _FAT_TREES,
+    workload=Workload("permutation", duration_s=5.0, tool="generator", timeout_s=25.0),
+    # s8 is an aggregation switch of the fat-tree.
+    faults=(
+        FaultAt("stop s0 at 2 until 3", systems=tuple(one.name for one in _RELAYS)),
+        FaultAt("stop s8 at 2 until 3", systems=tuple(one.name for one in _FAT_TREES)),
+    ),
+    repeats=1,
+)
+
 OTHERS = (
+    SWITCHES,
     Experiment(
         name="quick",
         about="a small BCube and a tree, all-to-all for two seconds each: quick test that "

@@ -244,6 +244,7 @@ def _flow_row(topology: Topology, result: FlowResult) -> Row:
         "goodput_bps": result.goodput_bps,
         "retransmits": result.retransmits,
         "tries": result.tries,
+        "connect_s": result.connect_s,
     }
 
 

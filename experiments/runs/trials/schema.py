@@ -74,6 +74,7 @@ FLOWS = {
     "ideal_end_s": "float64",
     "retransmits": "Int64",
     "tries": "int64",
+    "connect_s": "float64",  # Time of the TCP handshake before the barrier; generator only.
     "path": "string",  # Chosen or else computed path: names of servers, separated by blanks.
     # Columns of arriving flows, missing for others.
     "measured": "boolean",  # True if the flow begins after the warm-up and before the cool-down.
@@ -152,4 +153,4 @@ TABLES = {
 }
 SOME_RUNS = ("transfers", "classes")  # Tables of records written only if they have rows.
 # Columns that older records of this version may lack.
-LATER = {"flows": ("measured", "completion_s", "alone_s", "slowdown")}
+LATER = {"flows": ("measured", "completion_s", "alone_s", "slowdown", "connect_s")}

@@ -280,6 +280,12 @@ def over_bound(trials: SystemTrials) -> Values:
     return Values(found.bound_bps / found.goodput_bps, ideal)
 
 
+def flow_setup(trials: SystemTrials) -> Values:
+    """Return the median time of the flows' TCP handshakes, in milliseconds."""
+    found = trials.run.flows.groupby("trial").connect_s.median()
+    return Values(trials.by_repeat(found * 1000))
+
+
 Belongs = Callable[[str, str], bool]  # whether a flow's source and destination are among those
 
 
@@ -372,6 +378,7 @@ QUANTITIES: dict[str, Callable[[SystemTrials], Values]] = {
     "last flow over others": last_flow_over_others,
     "time over bound": over_bound,
     "detection": detection,
+    "flow set-up": flow_setup,
     "outage": outage,
     "recovery": recovery,
     "share afterwards": share_afterwards,

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 import topos
-from experiments.lab.emulation.kits import CHOICE, OPENFLOW_KITS, missing_kit
+from experiments.lab.emulation.kits import OPENFLOW_KITS, missing_kit
 from experiments.lab.emulation.switch_tables import tables
 from hosts.base.failures import Failures
 from hosts.base.faults import Fault
@@ -45,19 +45,15 @@ def lab(
     setLogLevel("critical")
     kit = plane if plane in OPENFLOW_KITS else ""
     plane = "ovs" if kit else plane
-    settings = LabSettings(routing=routing, plane=plane, switches=switches, rate_mbit=100)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(CHOICE, kit)
-        with running(topos.parse(spec), settings, folder) as live:
-            yield live
+    settings = LabSettings(routing=routing, plane=plane, switches=switches, kit=kit, rate_mbit=100)
+    with running(topos.parse(spec), settings, folder) as live:
+        yield live
 
 
 def needs_ovs(kit: str = "") -> pytest.MarkDecorator:
     from experiments.lab.emulation.ovs import missing_ovs_parts
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(CHOICE, kit)
-        lack = missing_ovs_parts()
+    lack = missing_ovs_parts(kit)
     return pytest.mark.skipif(bool(lack), reason=lack or "it is here")
 
 
@@ -354,8 +350,9 @@ def test_what_cannot_be_had_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ]:
         with pytest.raises(PillarboxError, match=told), lab(spec, tmp_path, routing, plane):
             pass
-    monkeypatch.setenv(CHOICE, "nox")
-    assert missing_kit() == "PILLARBOX_KIT is 'nox': it can be os_ken or ryu"
+    monkeypatch.setattr("experiments.lab.emulation.kits._is_installed", lambda kit: kit == "ryu")
+    assert missing_kit() == missing_kit("ryu") == ""
+    assert missing_kit("os-ken") == "os-ken is not installed: sudo ./pillarbox setup openflow"
     monkeypatch.setattr(ovs.shutil, "which", lambda program: None)
     assert "sudo ./pillarbox setup openflow" in ovs.missing_ovs_parts()
     monkeypatch.setattr(ovs.sandbox, "inside", lambda: False)
