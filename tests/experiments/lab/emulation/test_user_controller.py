@@ -162,7 +162,7 @@ def test_the_kit_is_that_of_the_files(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text("from ryu.base import app_manager\n")
     assert kit_of_files((str(file),)) == kit_of_files((str(file),), "ryu") == "ryu"
-    with pytest.raises(PillarboxError, match="mine.py is written for ryu, not os-ken: use --kit"):
+    with pytest.raises(PillarboxError, match=r"mine\.py is written for ryu, not os-ken: use --kit"):
         kit_of_files((str(file),), "os-ken")
     with pytest.raises(PillarboxError, match="cannot be read"):
         kit_of_files((str(tmp_path / "none.py"),))
