@@ -170,7 +170,8 @@ class OpenVSwitch(Switches):
         self._start([*first, *daemon], "vswitchd")
 
     def _make_bridges(self) -> None:
-        words: list[str] = []
+        # Without this type of QoS, Open vSwitch deletes the shapers of the cables at its ports.
+        words = ["--", "--id=@shapers", "create", "qos", "type=linux-noop"]
         for number, (name, ports) in enumerate(self.bridges().items(), 1):
             words += ["--", "add-br", name, "--", "set", "bridge", name]
             words += [f"datapath_type={self.datapath}", "fail_mode=secure"]
@@ -181,6 +182,7 @@ class OpenVSwitch(Switches):
             for interface, port in ports:
                 words += ["--", "add-port", name, interface]
                 words += ["--", "set", "interface", interface, f"ofport_request={port}"]
+                words += ["--", "set", "port", interface, "qos=@shapers"]
         self.vsctl(f"--timeout={READY_S:.0f}", *words)
 
     def wait_ready(self, controller: subprocess.Popen[bytes]) -> None:

@@ -332,6 +332,16 @@ def ovs_processes(folder: Path) -> list[str]:
 
 @pytest.mark.root
 @needs_ovs()
+def test_open_vswitch_keeps_the_shapers_of_cables(tmp_path: Path) -> None:
+    with lab("tree,2,2", tmp_path, plane="ovs") as live:
+        for name in ("h0", "s0"):
+            for intf in live.net[name].intfs.values():
+                shown = live.net[name].popen(["tc", "qdisc", "show", "dev", intf.name])
+                assert b"qdisc htb" in shown.communicate(timeout=SOON_S)[0], intf.name
+
+
+@pytest.mark.root
+@needs_ovs()
 def test_open_vswitch_ends_with_its_lab(tmp_path: Path) -> None:
     with lab("tree,2,2", tmp_path, plane="ovs"):
         assert len(ovs_processes(tmp_path)) == 2
