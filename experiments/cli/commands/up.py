@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 @click.option(
     "--controller",
     multiple=True,
-    type=click.Path(exists=True, dir_okay=False),
+    type=click.Path(dir_okay=False),
     metavar="FILE.py",
     help="Your application of Ryu or os-ken that controls all switches (Open vSwitch). Repeatable.",
 )
