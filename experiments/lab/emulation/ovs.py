@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import time
 from collections.abc import Sequence
@@ -29,7 +30,7 @@ from experiments.lab.linux import link_requests, offloads, sandbox
 from experiments.lab.linux.namespaces import fabric, interface_index
 from hosts.linux import netlink
 from hosts.linux import netlink_numbers as nl
-from hosts.linux.calls import readable
+from hosts.linux.calls import duplicate_from_process, readable
 from hosts.linux.netlink import Message
 from topos.base.errors import PillarboxError, require
 from topos.base.topology import Topology
@@ -45,6 +46,9 @@ LONGEST_SOCKET_PATH = 107
 # DPDK. UDP's super-packets are never accepted.
 TAKES_SUPER_PACKETS = "TCP Segmentation Offloading support enabled"
 UDP_SEGMENTS = ("tx-udp-segmentation",)
+# Ethernet frame of the type for local experiments (IEEE 802), 60 bytes
+UNUSED_FRAME = bytes.fromhex("02000000000002000000000188b5").ljust(60, b"\0")
+SEND_BUFFER_BYTES = 1 << 30  # a limit, which the queues of all cables stay below
 ALL_OFFLOADS = ("tx-checksum-ip-generic", "tx-checksum-sctp", *UDP_SEGMENTS)
 
 
@@ -119,6 +123,7 @@ class OpenVSwitch(Switches):
             self._make_bridges()
             if self.datapath == USERSPACE:
                 self._disable_offloads(net)
+                self._enlarge_send_buffer()
             self.wait_ready(controller)
         except BaseException:
             self.stop()
@@ -212,6 +217,33 @@ class OpenVSwitch(Switches):
             body = netlink.interface(interface_index(name))
             body += netlink.number(nl.IFLA_GROUP, home.group)
             home.send(Message(nl.RTM_NEWLINK, 0, body, f"group {name} with the lab"))
+
+    def _enlarge_send_buffer(self) -> None:
+        """Let frames wait in the queues of all cables.
+
+        OVS's userspace datapath sends all frames by one socket. Frames in the cables' queues count
+        as this socket's, and beyond 208 KiB in all OVS would drop frames, however short the queues.
+        """
+        network = self.topology
+        to_servers = {
+            network.interface(plug.node, plug.port)
+            for server in range(network.servers)
+            for _, plug in network.neighbours(server)
+        }
+        name, port = next(
+            (name, port)
+            for name, ports in self.bridges().items()
+            for interface, port in ports
+            if interface in to_servers
+        )
+        # The socket is made for the first frame: one of no protocol, which the server ignores.
+        frame = f"in_port=controller packet={UNUSED_FRAME.hex()} actions=output:{port}"
+        target = f"unix:{self.folder}/{name}.mgmt"
+        self.run_tool("ovs-ofctl", "-O", "OpenFlow13", "packet-out", target, frame)
+        daemon = self._running["vswitchd"].pid
+        # Without permission or pidfd_getfd (Linux 5.6), queues stay short.
+        with suppress(OSError):
+            _set_send_buffers(daemon, SEND_BUFFER_BYTES)
 
     # -- processes -------------------------------------------------------------------------------
 
@@ -310,6 +342,20 @@ def missing_ovs_parts(kit: str = "") -> str:
     if absent or not SCHEMA.exists():
         return f"there is no {' '.join(absent) or SCHEMA}: sudo ./pillarbox setup openflow"
     return missing_kit(kit)
+
+
+def _set_send_buffers(process: int, size: int) -> None:
+    """Set the size in bytes of the send buffer of each packet socket of a process."""
+    pidfd = os.pidfd_open(process)
+    try:
+        for file in Path(f"/proc/{process}/fd").iterdir():
+            if str(file.readlink()).startswith("socket:"):
+                descriptor = duplicate_from_process(pidfd, int(file.name))
+                with socket.socket(fileno=descriptor) as shared:
+                    if shared.family == socket.AF_PACKET:
+                        shared.setsockopt(socket.SOL_SOCKET, nl.SO_SNDBUFFORCE, size)
+    finally:
+        os.close(pidfd)
 
 
 def last_line(log: Path) -> str:
