@@ -9,6 +9,9 @@ until a cable of their path is full. The measured goodput fits the cables, so th
 at least to its measured goodput: a measured total above the bound means that the recorded paths or
 cable rates are wrong. The bound equals the measured total if each flow fills a cable.
 
+Switches that spread flows by a hash (equal-cost multi-path) do not report their choice. The bound
+then counts the servers' cables only.
+
 Acknowledgements use no capacity here: their number depends on the receiver's segment coalescing.
 """
 
@@ -22,6 +25,7 @@ from experiments.models.arrays import Bools, Floats, Ints
 from experiments.models.fluid.directed_links import Routes, link_count, links_of
 from experiments.models.fluid.ideal import header_bytes, header_efficiency
 from experiments.models.fluid.rates import MaxMin, link_loads
+from hosts.base.algorithms import SHORTEST, algorithms
 from hosts.base.path import Path
 from topos.base.topology import Topology
 
@@ -69,6 +73,8 @@ class PathBound:
             _common_links(topology, *both)
             for both in zip(paths, paths if later is None else later, strict=True)
         ]
+        if _switches_choose(topology, routing):
+            cables = [links[[0, -1]] if len(links) else links for links in cables]
         starts = numpy.zeros(len(cables) + 1, numpy.int64)
         starts[1:] = numpy.cumsum([len(of_flow) for of_flow in cables])
         empty = numpy.empty(0, numpy.int64)
@@ -96,6 +102,13 @@ class PathBound:
         """Return the transmission time of these bits over the busiest cable, in seconds."""
         loads = link_loads(self._routes, bits, self._links)
         return float(loads.max(initial=0.0)) / self.capacity_bps
+
+
+def _switches_choose(topology: Topology, routing: str) -> bool:
+    """Return True if switches choose paths by a hash: only the servers' cables are known then."""
+    known = algorithms(topology).get(routing)
+    avoids = routing == SHORTEST or (known is not None and known.around is not None)
+    return topology.ports == 1 and avoids
 
 
 def _common_links(topology: Topology, path: Path | None, later: Path | None) -> Ints:

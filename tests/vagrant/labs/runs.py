@@ -37,7 +37,7 @@ def write_run(
         network = order.trial.system.network
         end_s = took_s[network]
         results = tuple(
-            FlowResult(flow, "fake", COMPLETED, "", 0.0, end_s, volume_bytes, 0, 1, [])
+            FlowResult(flow, "fake", COMPLETED, "", 0.0, end_s, volume_bytes, 0, 1)
             for flow in order.flows
         )
         return TrialMeasurements(

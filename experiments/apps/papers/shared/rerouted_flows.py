@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, takewhile
 from typing import TYPE_CHECKING, Any
 
+from experiments.lab.emulation.defaults import usual_routing
 from experiments.models.workloads.flows import Flow, FlowResult, Interval
 from experiments.runs.plans.experiment import System
 from experiments.runs.trials.recovery import recovery
@@ -75,7 +76,8 @@ class _FlowPaths:
     """Lookup of whether the two ends of a system's flow still have a path."""
 
     def __init__(self, system: System) -> None:
-        self.network, self._routing = system.topology, system.routing
+        self.network = system.topology
+        self._routing = system.routing or usual_routing(self.network)
         self._known: dict[tuple[int, int, Failures], bool] = {}
 
     def have_path(self, flow: Flow, broken: Failures) -> bool:

@@ -56,7 +56,7 @@ class Run:
         told = [loop.flow_result_fields(one) for one in self.connections]
         for one in self.connections:
             one.close()
-        return [(status, reason, delivered) for status, reason, _, _, delivered, _, _ in told]
+        return [(status, reason, delivered) for status, reason, _, _, delivered, *_ in told]
 
 
 WHOLE = (COMPLETED, "", SIZE)

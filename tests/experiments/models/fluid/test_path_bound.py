@@ -99,3 +99,16 @@ def path_over(middle: int) -> Path:
     found = path_of(CUBE, [CUBE.address(server) for server in (0, middle, 3)])
     assert found is not None
     return found
+
+
+@pytest.mark.parametrize(("routing", "bound_bps"), [("hashed", 1e8), ("two-level", 0.5e8)])
+def test_paths_that_switches_choose_are_bound_by_the_cables_of_servers(
+    routing: str, bound_bps: float
+) -> None:
+    fattree = topos.parse("fattree,4")
+    pairs = [(0, 8), (1, 12)]  # from one edge switch, so that both may use the same cable up
+    one = static_paths(fattree, "two-level", pairs)
+    assert one[0].steps[0].via[:2] == one[1].steps[0].via[:2]  # type: ignore[union-attr]
+    bound = PathBound(fattree, routing, one, 1e8)
+    share = bound.capacity_bps / 1e8
+    assert bound.rates_bps(numpy.ones(2)).tolist() == pytest.approx([bound_bps * share] * 2)

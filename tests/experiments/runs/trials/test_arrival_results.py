@@ -57,7 +57,16 @@ def measured(order: TrialOrder, late_s: float = 0.0) -> TrialMeasurements:
         rows = [Interval(begin_s, max(end_s, begin_s + 1e-6), flow.volume_bytes or 0)]
         results.append(
             FlowResult(
-                flow, "fake", COMPLETED, "", begin_s, end_s, flow.volume_bytes or 0, 0, 1, rows
+                flow,
+                "fake",
+                COMPLETED,
+                "",
+                begin_s,
+                end_s,
+                flow.volume_bytes or 0,
+                0,
+                1,
+                intervals=rows,
             )
         )
     return TrialMeasurements(

@@ -68,7 +68,9 @@ def result(order: TrialOrder, number: int, end_s: float) -> FlowResult:
     flow = order.flows[number]
     half = flow.volume_bytes // 2
     intervals = [Interval(0.0, end_s / 2, half, 1, 900, 30_000), Interval(end_s / 2, end_s, half)]
-    return FlowResult(flow, "fake", COMPLETED, "", 0.01, end_s, flow.volume_bytes, 1, 1, intervals)
+    return FlowResult(
+        flow, "fake", COMPLETED, "", 0.01, end_s, flow.volume_bytes, 1, 1, intervals=intervals
+    )
 
 
 class FakeTrials:
