@@ -6,6 +6,8 @@ faithfully.
 
 from __future__ import annotations
 
+from typing import Any
+
 from experiments.lab.emulation.kits import OPENFLOW_KITS
 from experiments.models.workloads.workload import BUSIEST, Workload
 from experiments.runs.plans.experiment import Experiment, FaultAt, FaultRate, System
@@ -13,9 +15,9 @@ from experiments.runs.plans.experiment import Experiment, FaultAt, FaultRate, Sy
 DCELL, BCUBE, TREE = "dcell,4,1", "bcube,4,1", "tree,4,4"
 FOUR = (DCELL, BCUBE, "dpillar,4,2", "ficonn,4,1")
 DISTRIBUTED = {"distribute": True}
-# Cable rate of the experiment on switches in Mbit/s: without its kernel module Open vSwitch
-# forwards in user space, and servers forward in Python.
-SWITCHES_MBIT = 4.0
+# Cables of the experiment on switches. The rate is low since Open vSwitch forwards in user space
+# without its kernel module, and servers in Python; TCP's timeouts grow with the length of queues.
+SLOW_CABLES: dict[str, Any] = {"rate_mbit": 3.0, "queue_length": "300ms"}
 
 
 def _systems(*networks: str) -> tuple[System, ...]:
@@ -97,46 +99,51 @@ ALL_REDUCE = Experiment(
 )
 
 
-def _switch_systems(network: str) -> tuple[System, ...]:
+def _switch_systems(network: str, routing: str) -> tuple[System, ...]:
     """Return a network whose servers relay, over bridges and over each kind of OpenFlow switch."""
     openflow = [(kind, kit) for kind in ("learning", "static", "vlan") for kit in OPENFLOW_KITS]
     return tuple(
         System(
             network,
+            routing=routing,
             label=f"{network} {kind} {kit}".strip(),
             plane="python",
             switches=kind,
             kit=kit,
-            rate_mbit=SWITCHES_MBIT,
+            **SLOW_CABLES,
         )
         for kind, kit in [("bridges", ""), *openflow]
     )
 
 
-_RELAYS = (*_switch_systems(BCUBE), *_switch_systems("dpillar,4,2"))
-_FAT_TREES = (
-    System("fattree,4", routing="hashed", label="fattree,4 routers", rate_mbit=SWITCHES_MBIT),
-    *(
+def _fat_trees(routing: str) -> tuple[System, ...]:
+    """Return a fat-tree with Linux routers, and with routes of a controller of each kit."""
+    kinds = [("routers", "auto", ""), *((kit, "ovs", kit) for kit in OPENFLOW_KITS)]
+    return tuple(
         System(
-            *("fattree,4", f"fattree,4 {kit}"),
-            routing="hashed",
-            plane="ovs",
+            "fattree,4",
+            routing=routing,
+            label=f"fattree,4 {routing} {name}",
+            plane=plane,
             kit=kit,
-            rate_mbit=SWITCHES_MBIT,
+            **SLOW_CABLES,
         )
-        for kit in OPENFLOW_KITS
-    ),
-)
+        for name, plane, kit in kinds
+    )
+
+
+_RELAYS = (*_switch_systems(BCUBE, "bsr"), *_switch_systems("dpillar,4,2", "mp-both"))
+_ECMP = _fat_trees("hashed")
 SWITCHES = Experiment(
     name="switches",
     about="Linux bridges compared with learning, static and VLAN switches under os-ken and Ryu, "
     "while a switch fails: goodput, flow set-up and failover",
-    systems=_RELAYS + _FAT_TREES,
+    systems=_RELAYS + _fat_trees("two-level") + _ECMP,
     workload=Workload("permutation", duration_s=5.0, tool="generator", timeout_s=25.0),
     # s8 is an aggregation switch of the fat-tree.
     faults=(
-        FaultAt("stop s0 at 2 until 3", systems=tuple(one.name for one in _RELAYS)),
-        FaultAt("stop s8 at 2 until 3", systems=tuple(one.name for one in _FAT_TREES)),
+        FaultAt("stop s0 at 2", systems=tuple(one.name for one in _RELAYS)),
+        FaultAt("stop s8 at 2", systems=tuple(one.name for one in _ECMP)),
     ),
     repeats=1,
 )
