@@ -48,7 +48,8 @@ class Lab:
     kit : str
         Framework of the OpenFlow controller: ``"os-ken"``, ``"ryu"``.
     controller : sequence of str
-        Your applications of os-ken or Ryu (files) that control all switches.
+        Your applications of os-ken or Ryu (files, or modules of the kit) that control all
+        switches.
     delay : str, optional
         Delay of every cable, such as ``"5ms"``.
     loss : float, optional

@@ -54,9 +54,9 @@ if TYPE_CHECKING:
 @click.option(
     "--controller",
     multiple=True,
-    type=click.Path(dir_okay=False),
     metavar="FILE.py",
-    help="Your application of Ryu or os-ken that controls all switches (Open vSwitch). Repeatable.",
+    help="Your application of Ryu or os-ken that controls all switches (Open vSwitch), or a module "
+    "such as ryu.app.simple_switch_13. Repeatable.",
 )
 @click.option("--delay", metavar="TIME", help="Delay of every cable, such as 5ms.")
 @click.option(
@@ -159,6 +159,7 @@ def command(
     """
     from experiments.base.interpreter import require_modules
     from experiments.lab.emulation import lab_registry
+    from experiments.lab.emulation.kits import application_file
     from experiments.lab.linux import sandbox
     from experiments.runs.control import detached
 
@@ -180,7 +181,7 @@ def command(
     if machines or cluster:
         # Checked before the sandbox, which has no network to install missing Python packages.
         require_modules("distributed", "cryptography")
-    controller = tuple(str(Path(file).resolve()) for file in controller)
+    controller = tuple(map(application_file, controller))
     if detach:
         code = detached.fork_detached()
         if code is not None:

@@ -44,6 +44,25 @@ def missing_kit(wish: str = "") -> str:
     return f"{lack} installed: sudo ./pillarbox setup openflow"
 
 
+def application_file(name: str) -> str:
+    """Return the file of an OpenFlow application: FILE.py, or a module such as `ryu.app.rest_qos`.
+
+    Raises UnknownNameError if an installed kit has no module of this name.
+    """
+    package = name.partition(".")[0]
+    if package not in OPENFLOW_KITS.values() or name.endswith(".py"):
+        return str(Path(name).resolve())
+    try:
+        found = find_spec(name)
+    except ModuleNotFoundError:
+        found = None
+    if found is None or not found.has_location or found.origin is None:
+        raise UnknownNameError(
+            f"there is no module {name}: check the name, or sudo ./pillarbox setup openflow"
+        )
+    return found.origin
+
+
 def kit_of_files(files: tuple[str, ...], wish: str = "") -> str:
     """Return the kit that users' applications import; they are not executed.
 

@@ -28,6 +28,7 @@ from experiments.lab.emulation.drops import drops_by_reason
 from experiments.lab.emulation.external_network import OUTSIDE, gateway_options
 from experiments.lab.emulation.fabric import ForwarderQueries, Nodes
 from experiments.lab.emulation.forwarders import NURSERY_ENDED
+from experiments.lab.emulation.kits import application_file
 from experiments.lab.emulation.meter import MeterReading
 from experiments.lab.emulation.packet_tracing import PacketTracer, computed
 from experiments.lab.emulation.setting_checks import check_settings
@@ -132,7 +133,7 @@ class Lab:
     ) -> None:
         check_settings(topology, settings)
         # Without relays, a user's OpenFlow application routes; its paths are not computed.
-        own = settings.controller[:1] if topology.ports == 1 else ()
+        own = map(application_file, settings.controller[:1] if topology.ports == 1 else ())
         self.routing = "".join(own) or settings.routing or usual_routing(topology)
         self.gateways = list(dict.fromkeys(gateways))
         if gateways:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.lab.emulation.kits import kit_of_files
+from experiments.lab.emulation.kits import application_file, kit_of_files
 from experiments.lab.emulation.ovs import READY_S, OpenVSwitch
 from hosts.base.failures import Failures
 from topos.base.errors import PillarboxError
@@ -36,7 +36,7 @@ class UserControlledSwitches(OpenVSwitch):
     def __init__(
         self, topology: Topology, files: Sequence[str], folder: Path, kit: str = ""
     ) -> None:
-        self.files = tuple(str(Path(file).resolve()) for file in files)
+        self.files = tuple(map(application_file, files))
         super().__init__(topology, "", 0, folder, kit_of_files(self.files, kit))
         self._without_flood: set[tuple[int, int]] = set()  # switch nodes and ports with NO_FLOOD
 

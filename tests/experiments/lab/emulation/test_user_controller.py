@@ -7,14 +7,13 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import topos
-from experiments.lab.emulation.kits import kit_of_files
+from experiments.lab.emulation.kits import application_file, kit_of_files
 from experiments.lab.emulation.setting_checks import check_settings
 from hosts.base.faults import Fault
 from hosts.live.settings import LabSettings
@@ -41,12 +40,6 @@ class Hub(app_manager.{base}):
         does = parser.OFPInstructionActions(protocol.OFPIT_APPLY_ACTIONS, [action])
         path.send_msg(parser.OFPFlowMod(path, match=parser.OFPMatch(), instructions=[does]))
 """
-
-
-def application_of_ryu(name: str) -> str:
-    ryu = find_spec("ryu")
-    assert ryu is not None and ryu.origin is not None
-    return str(Path(ryu.origin).parent / "app" / f"{name}.py")
 
 
 @contextmanager
@@ -95,7 +88,7 @@ def topology_seen(live: Any, what: str) -> list[dict[str, Any]]:
 def test_applications_of_ryu_work_unchanged(
     spec: str, switches: int, links: int, tmp_path: Path
 ) -> None:
-    files = map(application_of_ryu, ("simple_switch_13", "rest_topology"))
+    files = "ryu.app.simple_switch_13", "ryu.app.rest_topology"
     with controlled(spec, tmp_path, *files) as live:
         wait_until(lambda: all_reach_all(live))
         wait_until(lambda: len(topology_seen(live, "links")) == links)
@@ -130,7 +123,7 @@ def test_flooded_frames_do_not_circulate_and_avoid_failures(
 @pytest.mark.root
 @needs_ovs("ryu")
 def test_servers_relay_over_a_users_switches(tmp_path: Path) -> None:
-    with controlled("bcube,2,1", tmp_path, application_of_ryu("simple_switch_13")) as live:
+    with controlled("bcube,2,1", tmp_path, "ryu.app.simple_switch_13") as live:
         live.wait_converged()
         wait_until(lambda: all_reach_all(live))
 
@@ -166,6 +159,10 @@ def test_the_kit_is_that_of_the_files(tmp_path: Path) -> None:
         kit_of_files((str(file),), "os-ken")
     with pytest.raises(PillarboxError, match="cannot be read"):
         kit_of_files((str(tmp_path / "none.py"),))
+    assert application_file(str(file)) == str(file)
+    for name in ("ryu.app.no_such_application", "ryu.nothing.at_all"):
+        with pytest.raises(PillarboxError, match=f"there is no module {name}"):
+            application_file(name)
     file.write_text("import json\n")
     assert (kit_of_files((str(file),)), kit_of_files((str(file),), "ryu")) == ("", "ryu")
 
