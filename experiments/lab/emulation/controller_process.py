@@ -27,7 +27,7 @@ LOOPBACK_ADDRESS = "127.0.0.1"
 
 @dataclass(frozen=True, kw_only=True)
 class ControllerOrder:
-    """What an OpenFlow controller runs: a module of ours, or users' files.
+    """Application of an OpenFlow controller: one of our modules, or users' files.
 
     Parameters
     ----------
