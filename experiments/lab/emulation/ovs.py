@@ -88,7 +88,7 @@ class OpenVSwitch(Switches):
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def controller(self) -> dict[str, Any]:
-        """Return the controller's application, as fields of `controller_process.ControllerOrder`."""
+        """Return the controller's application: fields of `controller_process.ControllerOrder`."""
         network = {"spec": self.topology.spec, "routing": self.routing, "seed": self.seed}
         return {"module": "experiments.lab.emulation.controller", "network": network}
 
@@ -299,7 +299,7 @@ class OvsMiniSwitches(OpenVSwitch):
         )
 
     def controller(self) -> dict[str, Any]:
-        """Return the controller's application, as fields of `controller_process.ControllerOrder`."""
+        """Return the controller's application: fields of `controller_process.ControllerOrder`."""
         network = {"spec": self.topology.spec, "kind": self.kind}
         return {"module": "experiments.lab.emulation.mini_switches", "network": network}
 

@@ -41,7 +41,7 @@ class UserControlledSwitches(OpenVSwitch):
         self._without_flood: set[tuple[int, int]] = set()  # switch nodes and ports with NO_FLOOD
 
     def controller(self) -> dict[str, Any]:
-        """Return the controller's application, as fields of `controller_process.ControllerOrder`."""
+        """Return the controller's application: fields of `controller_process.ControllerOrder`."""
         return {"files": self.files}
 
     def admit(self, net: Any, server: int) -> None:
