@@ -24,6 +24,7 @@ from experiments.lab.emulation.kits import OPENFLOW_KITS, missing_kit
 from experiments.lab.emulation.switch_tables import tables
 from hosts.base.failures import Failures
 from hosts.base.faults import Fault
+from hosts.linux.calls import duplicate_from_process
 from topos.base.errors import PillarboxError
 
 ROOT = Path(topos.__file__).parents[1]
@@ -338,6 +339,28 @@ def test_open_vswitch_keeps_the_shapers_of_cables(tmp_path: Path) -> None:
             for intf in live.net[name].intfs.values():
                 shown = live.net[name].popen(["tc", "qdisc", "show", "dev", intf.name])
                 assert b"qdisc htb" in shown.communicate(timeout=SOON_S)[0], intf.name
+
+
+@pytest.mark.root
+@needs_ovs()
+def test_frames_may_wait_in_the_queues_of_all_cables(tmp_path: Path) -> None:
+    from experiments.lab.emulation import ovs
+
+    with lab("tree,2,2", tmp_path, plane="ovs") as live:
+        if live.switches.datapath == ovs.KERNEL:
+            pytest.skip("the kernel forwards, and no socket counts frames")
+        daemon = live.switches._running["vswitchd"].pid
+        pidfd = os.pidfd_open(daemon)
+        sizes = []
+        for file in Path(f"/proc/{daemon}/fd").iterdir():
+            if str(file.readlink()).startswith("socket:"):
+                with socket.socket(fileno=duplicate_from_process(pidfd, int(file.name))) as shared:
+                    if shared.family == socket.AF_PACKET:
+                        sizes.append(shared.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF))
+        os.close(pidfd)
+        # a socket for each of the 6 ports of switches, and the one that sends all frames
+        assert len(sizes) > 6
+        assert min(sizes) > ovs.SEND_BUFFER_BYTES / 2
 
 
 @pytest.mark.root
