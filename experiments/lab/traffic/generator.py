@@ -212,14 +212,14 @@ def tool_manifest_entries(tool: str, sending: Sending, interval_s: float) -> dic
     }
 
 
-def interval_length_s(flows: int, wanted_s: float) -> float:
+def interval_length_s(flows: int, wanted_s: float, rows_per_s: int = MOST_ROWS_PER_S) -> float:
     """Return the report interval in seconds: `wanted_s`, or a multiple of it for many flows.
 
     >>> interval_length_s(240, 0.1), interval_length_s(4032, 0.1)
     (0.1, 0.9)
     """
     require(wanted_s > 0, f"interval_s must be more than 0, not {wanted_s}")
-    return round(wanted_s * max(1, -(-flows // int(MOST_ROWS_PER_S * wanted_s + 0.5))), 9)
+    return round(wanted_s * max(1, -(-flows // int(rows_per_s * wanted_s + 0.5))), 9)
 
 
 def check_congestion_control(name: str) -> None:

@@ -3,12 +3,9 @@
 The iperf3 *server* runs at the flow's source and the *client* at its destination, with
 ``--reverse``: so the receiver controls the flow, and its report exists even if the sender dies.
 
-Hundreds of processes cannot start at the same instant, so all start before the barrier: each server
-listens and is then stopped by SIGSTOP; its client connects, which the kernel accepts on the
-server's behalf, and waits for the server's first message. At the barrier the servers continue.
-Until a flow's first byte, iperf3 exchanges its own messages in some three round trips:
-milliseconds, but among hundreds of active flows the last one may need a second. `begin_s` is the
-time of the first byte.
+Hundreds of processes cannot start at the same instant, so all start before the barrier, and
+exchange the messages of iperf3's set-up (`iperf3_handshake`). At the barrier the servers, which are
+stopped until then, continue and send. `begin_s` is the time of the first byte.
 
 No client gets a volume: a signal ends the client, which then still reports. With ``--bytes``, a
 sender that controls the flow discards the data in its socket, several percent of a short flow; a
@@ -31,10 +28,17 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import cache
 from itertools import count
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from experiments.base.processes import interrupt_deferred
+from experiments.lab.traffic.generator import interval_length_s
+from experiments.lab.traffic.iperf3_handshake import (
+    MOST_CHECK_SHARE,
+    POLL_S,
+    advance,
+    paced,
+    without_listener,
+)
 from experiments.lab.traffic.iperf3_output import (
     NEVER_CONNECTED,
     UNREADABLE,
@@ -66,6 +70,8 @@ if TYPE_CHECKING:
     from experiments.lab.emulation.lab import Lab
 
 OLDEST = (3, 9)
+# Report intervals of all flows per second: the two processes of a flow wake up for each.
+MOST_ROWS_PER_S = 1000
 SHORTEST_INTERVAL_S = 0.1  # minimum report interval that iperf3 accepts
 LONGEST_S = 86_400  # maximum duration that iperf3 accepts
 LISTEN_S, CONNECT_S = (
@@ -73,11 +79,10 @@ LISTEN_S, CONNECT_S = (
     10.0,
 )  # time limits for servers to listen and clients to connect, in seconds
 TRY_S, BETWEEN_TRIES_S = 2.0, 0.2
-POLL_S, CHECK_S = 0.01, 0.05
-MOST_CHECK_SHARE = 0.2  # maximum fraction of time spent on reading the TCP state of iperf3's flows
+CHECK_S, LONGEST_CHECK_S = 0.05, 0.25
+BUSY_S = 0.001  # pause until the next look whether an iperf3 client waits for data
 GRACE_S = 0.5  # seconds from SIGINT to SIGKILL of an iperf3 client
 SERVER_END_S = 2.0  # seconds for all iperf3 servers to print their reports
-LISTENING, ESTABLISHED = "0A", "01"  # TCP states in /proc/net/tcp
 
 
 @cache
@@ -123,6 +128,8 @@ class Iperf3:
         )
         ordered = sorted(flows, key=lambda flow: flow.number)
         self._sessions = [Iperf3Session(flow, FlowResult(flow, self.name)) for flow in ordered]
+        shortest_s = max(sending.interval_s, SHORTEST_INTERVAL_S)
+        self.interval_s = interval_length_s(len(ordered), shortest_s, MOST_ROWS_PER_S)
         self._at_s: float | None = None
         self._scheduled: list[
             tuple[float, int, Callable[[Iperf3Session], None], Iperf3Session]
@@ -145,7 +152,7 @@ class Iperf3:
 
     def prepare(self) -> None:
         """Start an iperf3 server and client per flow; stopped servers keep the clients waiting."""
-        free = self._sessions_without(LISTENING)
+        free = without_listener(self._lab, self._live_sessions())
         for session in self._sessions:
             if session not in free:
                 session.fail(
@@ -163,12 +170,11 @@ class Iperf3:
                         *self._report_options(),
                     ),
                 )
-        self._wait_for_sockets(LISTENING, LISTEN_S, self._fail_dead_servers)
+        self._wait_for_listeners()
         for session in self._live_sessions():
-            assert session.server is not None
-            session.server.send_signal(signal.SIGSTOP)
+            session.signal_server(signal.SIGSTOP)
             self._start_client(session)
-        self._wait_for_sockets(ESTABLISHED, self._connect_s, lambda: self._handle_events(0))
+        self._exchange_messages()
 
     def _start_process(self, server: int, says: IO[bytes], *words: str) -> subprocess.Popen[bytes]:
         started: subprocess.Popen[bytes] = self._lab.host(server).popen(
@@ -182,8 +188,7 @@ class Iperf3:
         return started
 
     def _report_options(self) -> list[str]:
-        interval_s = max(self._sending.interval_s, SHORTEST_INTERVAL_S)
-        return ["--json", "--interval", f"{interval_s:g}"]
+        return ["--json", "--interval", f"{self.interval_s:g}"]
 
     def _rate_options(self) -> list[str]:
         most_bps = self._sending.most_bps
@@ -195,6 +200,7 @@ class Iperf3:
         if flow.destination in self._lab.dead:
             session.fail(f"server {self._lab.name(flow.destination)} is dead")
             return
+        session.messages = 0
         session.client_says.seek(0)
         session.client_says.truncate()
         words = (
@@ -214,35 +220,23 @@ class Iperf3:
         session.pidfd = os.pidfd_open(session.client.pid)
         self._exits.register(session.pidfd, selectors.EVENT_READ, session)
 
-    def _wait_for_sockets(self, state: str, limit_s: float, meanwhile: Callable[[], None]) -> None:
-        """Wait until every iperf3 server has a TCP socket in a state, or until the time limit."""
-        began_s = time.monotonic()
-        deadline = began_s + limit_s
-        while began_s < deadline:
-            meanwhile()
-            if not self._sessions_without(state):
+    def _wait_for_listeners(self) -> None:
+        """Wait until every iperf3 server listens; fail those that do not within the time limit."""
+        for _ in paced(LISTEN_S):
+            self._fail_dead_servers()
+            if not without_listener(self._lab, self._live_sessions()):
                 return
-            looked_s = time.monotonic() - began_s
-            time.sleep(max(POLL_S, looked_s / MOST_CHECK_SHARE))
-            began_s = time.monotonic()
-        if state == LISTENING:
-            for session in self._sessions_without(state):
-                session.fail(f"its iperf3 server did not listen within {limit_s:g} s")
+        for session in without_listener(self._lab, self._live_sessions()):
+            session.fail(f"its iperf3 server did not listen within {LISTEN_S:g} s")
 
-    def _sessions_without(self, state: str) -> list[Iperf3Session]:
-        """Return the unfinished iperf3 sessions whose server has no TCP socket in that state."""
-        found = []
-        live = self._live_sessions()
-        for source in {session.flow.source for session in live}:
-            with self._lab.host(source).live_namespace():
-                lines = Path("/proc/thread-self/net/tcp").read_text().splitlines()[1:]
-            ports = {
-                int(words[1].partition(":")[2], 16)
-                for words in map(str.split, lines)
-                if words[3] == state
-            }
-            found += [s for s in live if s.flow.source == source and s.port not in ports]
-        return found
+    def _exchange_messages(self) -> None:
+        """Set the flows up as far as possible before their start, within a time limit."""
+        for _ in paced(self._connect_s):
+            self._handle_events(0)
+            if not advance(self._lab, self._sessions):
+                break
+        for session in self._live_sessions():
+            session.find_stream()
 
     def _fail_dead_servers(self) -> None:
         for session in self._live_sessions():
@@ -295,6 +289,7 @@ class Iperf3:
                 self._handle_exit(key.data, now_s)
 
     def _continue_server(self, session: Iperf3Session) -> None:
+        session.signal(signal.SIGCONT)  # it is stopped if the set-up took too long
         session.signal_server(signal.SIGCONT)
         self._released.append(session)
         self._next_check_s = min(self._next_check_s, time.monotonic() + POLL_S)
@@ -327,7 +322,7 @@ class Iperf3:
             self._stop_client(session)
             return
         lasting_s = (now_s - session.began_s) * (volume_bytes - read_bytes) / max(read_bytes, 1)
-        wait_s = min(max(lasting_s / 2, POLL_S), CHECK_S)
+        wait_s = min(max(lasting_s / 2, POLL_S), LONGEST_CHECK_S)
         self._schedule(now_s + wait_s, self._check_volume, session)
 
     def _stop_client(self, session: Iperf3Session) -> None:
@@ -338,7 +333,18 @@ class Iperf3:
         """
         session.stopped = True
         session.signal_server(signal.SIGSTOP)
-        session.signal(signal.SIGINT)
+        self._interrupt_client(session)
+
+    def _interrupt_client(self, session: Iperf3Session) -> None:
+        """Send SIGINT to an iperf3 client when it waits for data.
+
+        iperf3 leaves what it does for its handler of SIGINT. If that is a report of an interval,
+        the interval is lost, or the process aborts.
+        """
+        if session.client_computes():
+            self._schedule(time.monotonic() + BUSY_S, self._interrupt_client, session)
+        else:
+            session.signal(signal.SIGINT)
 
     def _stop_late_client(self, session: Iperf3Session) -> None:
         """End an iperf3 client after the timeout: SIGINT, so that it reports, then SIGKILL."""
@@ -348,7 +354,7 @@ class Iperf3:
                 f"{session.result.reason}; its iperf3 client could not connect before the timeout"
             )
             return
-        session.signal(signal.SIGINT)
+        self._interrupt_client(session)
         self._schedule(time.monotonic() + GRACE_S, lambda one: one.signal(signal.SIGKILL), session)
 
     def _handle_exit(self, session: Iperf3Session, now_s: float) -> None:
@@ -385,7 +391,9 @@ class Iperf3:
 
     def progress(self) -> Sequence[Progress]:
         """Return the bytes that each iperf3 client has received, and whether its flow has ended."""
-        return [Progress(one.flow.number, one.bytes_read(), one.ended) for one in self._sessions]
+        return [
+            Progress(one.flow.number, one.delivered_bytes(), one.ended) for one in self._sessions
+        ]
 
     def ended(self) -> bool:
         """Return True if every iperf3 flow has ended or failed."""
@@ -455,7 +463,7 @@ class Iperf3:
             "iperf3": ".".join(map(str, self._version)),
             "congestion": self._sending.congestion,
             "most_bps": self._sending.most_bps,
-            "interval_s": max(self._sending.interval_s, SHORTEST_INTERVAL_S),
+            "interval_s": self.interval_s,
             "processes": 2 * len(self._sessions),
         }
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from experiments.base.processes import proc_field
 from experiments.lab.traffic.tcp_info import tcp_info
 from experiments.models.workloads.flows import Flow, FlowResult
 from hosts.linux.calls import duplicate_from_process
@@ -34,6 +35,7 @@ class Iperf3Session:
     client: subprocess.Popen[bytes] | None = None
     server_says: IO[bytes] = field(default_factory=tempfile.TemporaryFile)
     client_says: IO[bytes] = field(default_factory=tempfile.TemporaryFile)
+    messages: int = 0  # messages of the set-up that have been sent (iperf3_handshake)
     stopped: bool = False  # whether SIGINT ended the client after its volume or duration
     given_up: bool = False
     exited_s: float = 0.0  # exit time of the client, by CLOCK_MONOTONIC
@@ -65,6 +67,11 @@ class Iperf3Session:
         if self.client and self.client.poll() is None:
             self.client.send_signal(number)
 
+    def client_computes(self) -> bool:
+        """Return True if the iperf3 client is running, False if it waits or has ended."""
+        assert self.client is not None
+        return proc_field(f"/proc/{self.client.pid}/status", "State").startswith("R")
+
     def signal_server(self, number: int) -> None:
         """Send a signal to the iperf3 server, unless it has ended."""
         if self.server and self.server.poll() is None:
@@ -73,20 +80,25 @@ class Iperf3Session:
     def has_received(self) -> bool:
         """Return True if the iperf3 client has received its first bytes."""
         if not self.stream:
-            self._find_stream()
+            self.find_stream()
         if not self.bytes_read():
             return False
         self.began_s = time.monotonic()
         return True
 
-    def _find_stream(self) -> None:
-        """Find the iperf3 client's data socket: the one after its control connection."""
+    def find_stream(self) -> None:
+        """Find the iperf3 client's data socket: the one after its control connection.
+
+        The client is woken up only for whole blocks from then on: to wake it up for each packet
+        would take more processor time than the packets themselves.
+        """
         if self.client:
             with suppress(OSError):  # the iperf3 client has ended meanwhile
                 open_files = sorted(Path(f"/proc/{self.client.pid}/fd").iterdir(), key=_descriptor)
                 sockets = [one for one in open_files if str(one.readlink()).startswith("socket:")]
                 if len(sockets) > 1:
                     self.stream = shared_socket(self.pidfd, _descriptor(sockets[-1]))
+                    self.stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, self.block_bytes)
 
     def bytes_read(self) -> int:
         """Return the bytes that the iperf3 client has received and read, also after its exit."""
@@ -98,6 +110,11 @@ class Iperf3Session:
                 now_read = received - int.from_bytes(waiting, sys.byteorder)
                 self.last_read = max(self.last_read, now_read)
         return self.last_read
+
+    def delivered_bytes(self) -> int:
+        """Return the bytes of the flow's volume that its iperf3 client has read."""
+        read_bytes, volume_bytes = self.bytes_read(), self.flow.volume_bytes
+        return read_bytes if volume_bytes is None else min(read_bytes, volume_bytes)
 
     def close_files(self) -> None:
         """Close the open files of an iperf3 client that has exited."""
