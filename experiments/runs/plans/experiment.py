@@ -37,6 +37,8 @@ class System(LabSettings):
     # Offered load of arriving flows, overriding the workload's: one network under several loads
     # is several systems.
     at_load: float | None = field(default=None, kw_only=True)
+    # Traffic tool, overriding the workload's: several systems compare tools on one network.
+    tool: str = field(default="", kw_only=True)
     # Number of machines that the network runs on (docs/machines.md).
     machines: int = field(default=1, kw_only=True)
     # Cluster that provides the machines; "" is this computer. The trials of systems with
@@ -67,7 +69,7 @@ class System(LabSettings):
     def name(self) -> str:
         """Name of the system in tables and figures."""
         load = "" if self.at_load is None else f"at {self.at_load:g}"
-        parts = (self.network, self.routing, self.algorithm, load)
+        parts = (self.network, self.routing, self.algorithm, load, self.tool)
         return self.label or " ".join(filter(None, parts))
 
 

@@ -22,12 +22,9 @@ def check_experiment(experiment: Experiment) -> None:
             check_settings(topology, system)
         except InvalidValueError as error:
             raise InvalidValueError(str(error), f"{place}.{error.key}") from None
-    tools = (AUTO, *TOOLS)
-    if experiment.workload.tool not in tools:
-        hint = meant(experiment.workload.tool, tools)
-        raise InvalidValueError(
-            f"unknown traffic tool {experiment.workload.tool!r}: {hint}", "workload.tool"
-        )
+        if system.tool:
+            _check_tool(system.tool, f"{place}.tool")
+    _check_tool(experiment.workload.tool, "workload.tool")
     end_s = end_of(experiment.workload)
     for number, fault in enumerate(experiment.faults):
         at_s = getattr(fault, "from_s", None)
@@ -39,6 +36,12 @@ def check_experiment(experiment: Experiment) -> None:
                 f"{end_s:g} s: choose an earlier fault, or longer flows",
                 f"faults.{number}",
             )
+
+
+def _check_tool(name: str, key: str) -> None:
+    tools = (AUTO, *TOOLS)
+    if name not in tools:
+        raise InvalidValueError(f"unknown traffic tool {name!r}: {meant(name, tools)}", key)
 
 
 def end_of(workload: Workload) -> float:

@@ -60,7 +60,7 @@ def _highest_rate(system: System, say: Say, again: bool, file: Path) -> float:
             say(f"{system.network}: valid up to {known:g} Mbit/s (cached result of this machine)")
             return float(known)
     # Greedy flows use neither a collective algorithm nor an offered load.
-    plain = replace(system, algorithm="", at_load=None)
+    plain = replace(system, algorithm="", at_load=None, tool="")
     rate_mbit = largest(lambda rate: _trial_at(replace(plain, rate_mbit=rate), say), say)
     say(f"{system.network}: valid up to {rate_mbit:g} Mbit/s")
     if key:

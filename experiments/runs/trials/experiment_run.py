@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -103,6 +104,8 @@ def order_of(experiment: Experiment, trial: Trial) -> TrialOrder:
     from experiments.runs.plans.fault_schedule import schedule
 
     topology, workload = trial.system.topology, experiment.workload
+    if trial.system.tool:
+        workload = replace(workload, tool=trial.system.tool)
     routing = trial.system.routing
     if routing and not routing.endswith(".py"):
         router_for(topology, routing)  # Raises PillarboxError for an unknown routing.
