@@ -20,7 +20,7 @@ from experiments.models.workloads.flows import Flow, FlowResult
 from hosts.linux.calls import duplicate_from_process
 
 FIRST_PORT = 5201  # default port of iperf3
-BLOCKS = 32  # minimum number of read calls of an iperf3 client for its flow's volume
+BLOCKS = 64  # minimum number of read calls of an iperf3 client for its flow's volume
 SMALLEST_BLOCK, LARGEST_BLOCK = 1 << 10, 1 << 16
 FIONREAD = 0x541B
 

@@ -176,14 +176,14 @@ OTHERS = (
         name="bcube-tree",
         about="BCube compared with a tree, all-to-all: at least 2.9 times as fast",
         systems=_systems(BCUBE, TREE, rate_mbit=IPERF3_MBIT),
-        workload=_all_to_all(2_000_000),
+        workload=_all_to_all(3_000_000),
     ),
     # Experiment of Guo 2008, section 7.3 and Fig. 12.
     Experiment(
         name="dcell-tree",
         about="DCell compared with a tree, all-to-all: at least 1.96 times as fast",
         systems=_systems(DCELL, "tree,4,5", rate_mbit=IPERF3_MBIT),
-        workload=_all_to_all(2_000_000),
+        workload=_all_to_all(3_000_000),
     ),
     Experiment(
         name="all-to-all",
@@ -200,7 +200,7 @@ OTHERS = (
             for network in (BCUBE, DCELL, TREE)
             for tool in ("iperf3", "generator")
         ),
-        workload=_all_to_all(2_000_000),
+        workload=_all_to_all(3_000_000),
     ),
     Experiment(
         name="six-networks",

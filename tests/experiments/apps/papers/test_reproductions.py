@@ -141,7 +141,7 @@ def test_an_unknown_one_has_a_hint() -> None:
 
 
 def test_fig_12_of_dcell_at_the_papers_scale() -> None:
-    """The paper's own numbers, as a lab of a tenth of its rate and of a small volume."""
+    """The paper's own numbers, as a lab of a part of its rate and of a small volume."""
     time = time_scale("dcell-fig12")
     assert time == pytest.approx(5e9 / 12_500_000 / 10)
     ends = {"DCell": 2270.0, "tree": 4460.0}
@@ -156,7 +156,7 @@ def test_fig_12_of_dcell_at_the_papers_scale() -> None:
     intervals = [
         row(s, begin_s=0.0, end_s=end / time, delivered_bytes=int(bytes_s * end / time))
         for s, end in ends.items()
-        for bytes_s in [most[s] * 1e9 / 10 / 8]
+        for bytes_s in [most[s] * 1e9 * 15 / 1000 / 8]  # cables of 15 Mbit/s: rate_share of 100
     ]
 
     def of_records() -> Reproduction:
