@@ -66,7 +66,7 @@ def run_and_report(experiment: Experiment, folder: Path) -> bool:
     for sentence in missing:
         click.echo(f"pillarbox: {sentence}", err=True)
     click.echo(f"The report, for any browser: {page.resolve()}\n")
-    click.echo("Next: sudo ./pillarbox run bcube-tree does the same with iperf3 (6 minutes),")
+    click.echo("Next: sudo ./pillarbox run bcube-tree does the same with iperf3 (4 minutes),")
     click.echo("      sudo ./pillarbox run --list shows more experiments,")
     click.echo("      sudo ./pillarbox up bcube,4,1 gives a prompt on a live network.")
     return all(one["valid"] for one in done.records)
