@@ -7,7 +7,7 @@ from hosts.base.network import Network
 from hosts.base.path import Path
 from hosts.dpillar import multipath, single_path
 from hosts.dpillar.light_weight import RandomPath
-from hosts.dpillar.paths import sp_path
+from hosts.dpillar.paths import minimal_path, sp_path
 from hosts.dpillar.rules import RULES
 from hosts.dpillar.traffic_aware import TrafficAware
 from hosts.dpillar.tunnel import Tunnelling
@@ -41,6 +41,11 @@ NETWORK = Network(
             lambda dpillar, s, d: sp_path(dpillar, s, d, COUNTER_CLOCKWISE),
             opposite="sp-ccw",
             router=single_path.CounterClockwise,
+        ),
+        "minimal": Algorithm(
+            "a shortest path, computed from the addresses at each hop (not in the paper)",
+            minimal_path,
+            router=single_path.Minimal,
         ),
         "mp": Algorithm(
             "DPillarMP, clockwise (Liao 2012, Algorithms 2 and 3), paths probed (section 4.5.1)",

@@ -20,6 +20,7 @@ from hosts.dpillar.rules import (
     DPILLAR_MP,
     DPILLAR_SP,
     FAR_SIDE,
+    MINIMAL,
     neighbour,
     numbers,
     onward,
@@ -51,6 +52,17 @@ def sp_path(dpillar: DPillar, source: int, destination: int, port: int) -> Path:
     ['1.0.0', '0.1.0', '1.1.3']
     """
     return DPILLAR_SP[port].path(dpillar, source, destination)
+
+
+def minimal_path(dpillar: DPillar, source: int, destination: int) -> Path:
+    """Return a path with the fewest hops.
+
+    >>> dpillar = DPillar(8, 3)
+    >>> x, y = dpillar.server("0.0.0.0"), dpillar.server("1.1.0.0")
+    >>> [dpillar.address(s) for s in minimal_path(dpillar, x, y).servers]  # sp-cw has four hops
+    ['0.0.0.0', '2.1.0.0', '1.1.0.0']
+    """
+    return MINIMAL.path(dpillar, source, destination)
 
 
 def mp_tunnels(dpillar: DPillar, source: int, destination: int, port: int) -> dict[Path, Proxies]:

@@ -161,6 +161,59 @@ def far_side(
     yield port, destination
 
 
+# Not in the paper, whose paths keep one direction: up to twice as long.
+def fewest_hops(k: int, half: int, size: int, here: int, destination: int) -> int:
+    """Return the number of hops on a shortest path.
+
+    Each hop passes a switch between two columns, sets its symbol, and ends in either column. So a
+    path is a walk along the circle of k switches that passes every switch whose symbol has to
+    change. A shortest one turns at most twice: `ahead` switches in one direction, `back` switches
+    beyond the source in the other, and then to the destination's column at `end`. At a turn the hop
+    ends in the column from which it came, so that no switch is passed twice in a row.
+    """
+    if here == destination:
+        return 0
+    column, fewest = here // size, 4 * k
+    for sign in (1, -1):
+        offset = sign * (destination // size - column) % k
+        for ahead in range(1, k + 1):
+            missing = 0
+            for number in range(ahead, k):
+                position = (column + number if sign > 0 else column - 1 - number) % k
+                if symbol(half, size, here, position) != symbol(half, size, destination, position):
+                    missing = max(missing, k - number)
+            for end in (offset - k, offset, offset + k):
+                if end > ahead:
+                    continue
+                back = max(missing, -end)
+                hops = ahead + max(0, ahead - 1 - end)
+                if back:
+                    hops = 2 * ahead - 1 + back + max(0, end + back - 1)
+                fewest = min(fewest, hops)
+    return fewest
+
+
+def nearest(k: int, half: int, size: int, here: int, destination: int) -> tuple[int, int]:
+    """Return the first hop of a shortest path: its port and the next server."""
+    fewest, chosen = 4 * k, (0, here)
+    for port in (CLOCKWISE, COUNTER_CLOCKWISE):
+        wanted = symbol(half, size, destination, symbol_set(k, size, here, port))
+        for step in (neighbour, sibling):
+            server = step(k, half, size, here, port, wanted)
+            hops = fewest_hops(k, half, size, server, destination)
+            if hops < fewest:
+                fewest, chosen = hops, (port, server)
+    return chosen
+
+
+def minimal(k: int, half: int, size: int, source: int, destination: int, _choice: int) -> Hops:
+    """Yield the hops of a shortest path, each computed from the addresses alone."""
+    here = source
+    while here != destination:
+        port, here = nearest(k, half, size, here, destination)
+        yield port, here
+
+
 class FreeBandwidth(Protocol):
     """Available bandwidth by path, which `booked` changes: a list or an array."""
 
@@ -229,6 +282,7 @@ ANY_PAIRING = Rule(
     _arrivals,
     lambda d: 2 * d.half**2,
 )
+MINIMAL = Rule(minimal, numbers, lambda d: 2 * d.k - 1, _arrivals)
 FAR_SIDE = {port: _far_side_rule(port) for port in (CLOCKWISE, COUNTER_CLOCKWISE)}
 
 RULES = {

@@ -7,6 +7,7 @@ from typing import ClassVar
 from hosts.base.hop_by_hop import HopByHop
 from hosts.base.path import Step
 from hosts.dpillar.paths import sp_step
+from hosts.dpillar.rules import nearest, numbers
 from topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE
 
 
@@ -29,3 +30,13 @@ class CounterClockwise(Clockwise):
     """Router for DPillarSP, counter-clockwise from the source."""
 
     direction = COUNTER_CLOCKWISE
+
+
+class Minimal(HopByHop):
+    """Router for shortest paths, computed at each hop from the two addresses."""
+
+    plain_ip = True
+
+    def next_step(self, destination: int, came_by: int | None) -> Step:
+        """Return the next hop of a shortest path: the remaining distance shrinks by one."""
+        return Step(*nearest(*numbers(self.topology), self.server, destination))
