@@ -44,7 +44,7 @@ SPECS = [spec for spec in small() if topos.parse(spec).ports > 1]
 # Nobody can say beforehand which of their paths these take: they draw or measure; of paths of the
 # same length, DPillarMP takes the one whose probe is answered first.
 DRAWN_OR_MEASURED = {"mp-random", "mp-aware"}
-FIRST_ANSWERED = {"mp", "mp-ccw", "mp-both", "mp-far-side"}
+FIRST_ANSWERED = {"mp", "mp-ccw", "mp-any", "mp-both", "mp-far-side"}
 ETH_ALL = 3
 PAYLOAD_BYTES, SEGMENT_BYTES, TRANSFERS = 200_000, 1448, 3
 
