@@ -51,8 +51,8 @@ from experiments.lab.traffic.iperf3_output import (
 from experiments.lab.traffic.iperf3_session import (
     FIRST_PORT,
     Iperf3Session,
+    check_socket_sharing,
     output_so_far,
-    shared_socket,
 )
 from experiments.models.workloads.flows import (
     COMPLETED,
@@ -146,7 +146,7 @@ class Iperf3:
         self._thread: threading.Thread | None = None
         self._closing = False
         self._connect_s = CONNECT_S
-        _check_socket_sharing(wake)
+        check_socket_sharing(wake)
 
     # -- before the barrier ----------------------------------------------------------------------
 
@@ -491,17 +491,3 @@ class Iperf3:
     def _processes(self) -> Iterable[subprocess.Popen[bytes]]:
         for session in self._sessions:
             yield from filter(None, (session.client, session.server))
-
-
-def _check_socket_sharing(own: socket.socket) -> None:
-    """Raise PillarboxError if this kernel lacks pidfd_getfd, to read iperf3's TCP state."""
-    pidfd = os.pidfd_open(os.getpid())
-    try:
-        shared_socket(pidfd, own.fileno()).close()
-    except OSError as error:
-        raise PillarboxError(
-            f"the sockets of iperf3 cannot be read here ({error.strerror}): use root and "
-            "Linux 5.6 or newer, or send with the built-in generator"
-        ) from None
-    finally:
-        os.close(pidfd)

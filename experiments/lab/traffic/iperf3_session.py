@@ -18,6 +18,7 @@ from experiments.base.processes import proc_field
 from experiments.lab.traffic.tcp_info import tcp_info
 from experiments.models.workloads.flows import Flow, FlowResult
 from hosts.linux.calls import duplicate_from_process
+from topos.base.errors import PillarboxError
 
 FIRST_PORT = 5201  # default port of iperf3
 BLOCKS = 64  # minimum number of read calls of an iperf3 client for its flow's volume
@@ -133,6 +134,20 @@ def _descriptor(open_file: Path) -> int:
 def shared_socket(pidfd: int, number: int) -> socket.socket:
     """Return a socket of this process that shares another process's socket (pidfd_getfd)."""
     return socket.socket(fileno=duplicate_from_process(pidfd, number))
+
+
+def check_socket_sharing(own: socket.socket) -> None:
+    """Raise PillarboxError if this kernel lacks pidfd_getfd, to read iperf3's TCP state."""
+    pidfd = os.pidfd_open(os.getpid())
+    try:
+        shared_socket(pidfd, own.fileno()).close()
+    except OSError as error:
+        raise PillarboxError(
+            f"the sockets of iperf3 cannot be read here ({error.strerror}): use root and "
+            "Linux 5.6 or newer, or send with the built-in generator"
+        ) from None
+    finally:
+        os.close(pidfd)
 
 
 def output_so_far(said: IO[bytes]) -> str:
