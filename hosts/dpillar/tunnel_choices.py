@@ -6,7 +6,7 @@ multipath.py, light_weight.py, traffic_aware.py) hold the state and handle packe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from hosts.base.path import Path, Step
 from hosts.base.ports import arrival_port
@@ -48,10 +48,7 @@ def far_side_reserves(
     >>> [len(path) for path in far_side_reserves(dpillar, s, d, (0, 1))]
     [1, 3]
     """
-    found: dict[Path, Proxies] = {}
-    for port in ports:
-        found |= far_side_tunnels(dpillar, source, destination, port)
-    return _others(found, tunnels(dpillar, source, destination, ports))
+    return _others_than_disjoint(far_side_tunnels, dpillar, source, destination, ports)
 
 
 def pairing_reserves(
@@ -64,13 +61,21 @@ def pairing_reserves(
     >>> [len(path) for path in pairing_reserves(dpillar, s, d, (0, 1))]
     [5, 5, 7]
     """
+    return _others_than_disjoint(pairing_tunnels, dpillar, source, destination, ports)
+
+
+def _others_than_disjoint(
+    tunnels_by: Callable[[DPillar, int, int, int], dict[Path, Proxies]],
+    dpillar: DPillar,
+    source: int,
+    destination: int,
+    ports: Iterable[int],
+) -> dict[Path, Proxies]:
+    """Return the paths of all ports, shortest first, without those that `tunnels` returns."""
+    known = tunnels(dpillar, source, destination, ports)
     found: dict[Path, Proxies] = {}
     for port in ports:
-        found |= pairing_tunnels(dpillar, source, destination, port)
-    return _others(found, tunnels(dpillar, source, destination, ports))
-
-
-def _others(found: dict[Path, Proxies], known: dict[Path, Proxies]) -> dict[Path, Proxies]:
+        found |= tunnels_by(dpillar, source, destination, port)
     return _shortest_first({path: by for path, by in found.items() if path not in known})
 
 
