@@ -99,6 +99,5 @@ def _deviation_range(claim: Claim) -> tuple[float, float]:
     low, high = interval(claim.row)
     ends = sorted(_deviation(claim, end) for end in (low, high))
     assert claim.row.paper is not None
-    # the interval contains the paper's value: the deviation may be 0
-    beyond = low <= claim.row.paper <= high
-    return (0.0 if beyond else ends[0]), ends[1]
+    contains_papers = low <= claim.row.paper <= high  # then the deviation may be 0
+    return (0.0 if contains_papers else ends[0]), ends[1]
