@@ -3,13 +3,14 @@
 from hosts.base.algorithms import Algorithm
 from hosts.base.network import Network
 from hosts.dcell import dfr
+from hosts.dcell.parallel import path_set
 from hosts.dcell.paths import path
 from hosts.dcell.plain import DCellRouting
 from hosts.dcell.router import Dfr
 
 NETWORK = Network(
     algorithms={
-        "dcell": Algorithm("DCellRouting (Guo 2008, Fig. 3)", path, router=DCellRouting),
+        "dcell": Algorithm("DCellRouting (Guo 2008, Fig. 3)", path, path_set, router=DCellRouting),
         "dfr": Algorithm(
             "DFR: around failures (Guo 2008, Fig. 5)", dfr.path, around=dfr.around, router=Dfr
         ),

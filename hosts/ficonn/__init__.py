@@ -7,6 +7,7 @@ from hosts.base.algorithms import Algorithm
 from hosts.base.network import Network
 from hosts.base.timers import PAPER
 from hosts.ficonn.far_side import TarFarSide
+from hosts.ficonn.parallel import path_set
 from hosts.ficonn.paths import tor_path
 from hosts.ficonn.plain import Tor
 from hosts.ficonn.probe_setup import tar_around, tar_path
@@ -14,7 +15,9 @@ from hosts.ficonn.router import Tar
 
 NETWORK = Network(
     algorithms={
-        "tor": Algorithm("traffic-oblivious routing (Li 2009, Algorithm 2)", tor_path, router=Tor),
+        "tor": Algorithm(
+            "traffic-oblivious routing (Li 2009, Algorithm 2)", tor_path, path_set, router=Tor
+        ),
         "tar": Algorithm(
             "traffic-aware routing (Li 2009, Algorithm 3)", tar_path, around=tar_around, router=Tar
         ),

@@ -4,15 +4,19 @@ import itertools
 import os
 from collections import Counter
 
+import networkx
 import pytest
 
 import topos
 from hosts.base.path import Path, Step, disjoint, switches_between
 from hosts.bcube import paths as bcube
+from hosts.dcell import parallel as dcell_parallel
 from hosts.dcell import paths as dcell
 from hosts.dpillar import paths as dpillar
+from hosts.ficonn import parallel as ficonn_parallel
 from hosts.ficonn import paths as ficonn
 from topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE
+from topos.ficonn import BACKUP
 
 DPILLARS = [
     "dpillar,4,2",
@@ -109,6 +113,41 @@ def test_dcell_routing(spec: str) -> None:
         path = dcell.path(network, a, b)
         assert_valid(network, path, a, b, 2 ** (network.k + 1) - 1)
         assert dcell.next_step(network, a, b) == path.steps[0]
+
+
+def assert_parallel(topology: topos.Topology, paths: list[Path], a: int, b: int) -> None:
+    for path in paths:
+        assert_valid(topology, path, a, b, 2 ** (topology.ports + 2))
+        nodes = path.nodes(topology)
+        assert len(set(nodes)) == len(nodes), "a switch is crossed twice"
+    assert disjoint(topology, paths)
+    assert len({path.steps[0].port for path in paths}) == len(paths)
+
+
+@pytest.mark.parametrize("spec", [*DCELLS, "dcell,2,1", "dcell,2,3", "dcell,2,3,servers=1806"])
+def test_dcell_has_a_parallel_path_for_each_port(spec: str) -> None:
+    network = topos.parse(spec)
+    for a, b in pairs(network)[:: 1 if network.servers <= 64 else 5]:
+        paths = dcell_parallel.path_set(network, a, b)
+        assert len(paths) == network.k + 1
+        assert paths[0] == dcell.path(network, a, b)
+        assert_parallel(network, paths, a, b)
+
+
+@pytest.mark.parametrize("spec", [*FICONNS, "ficonn,2,2"])
+def test_ficonn_has_as_many_parallel_paths_as_the_maximum_flow(spec: str) -> None:
+    network = topos.parse(spec)
+    graph = networkx.Graph((cable.a, cable.b) for cable in network.links())
+    for a, b in pairs(network)[:: 1 if network.servers <= 64 else 5]:
+        paths = ficonn_parallel.path_set(network, a, b)
+        assert_parallel(network, paths, a, b)
+        if network.n > 4 or network.k < 2:
+            assert paths[0] == ficonn.tor_path(network, a, b)
+        both = network.k > 0 and all(network.peers(end, BACKUP) for end in (a, b))
+        assert len(paths) == 1 + (both and network.n > 2)
+        # A single path is the maximum: an end has one cable, or n = 2, a line of servers.
+        if len(paths) == 1 and both:
+            assert networkx.node_connectivity(graph, a, b) == 1
 
 
 @pytest.mark.parametrize(("spec", "mean"), [("dcell,4,2", 5.16), ("dcell,5,2", 5.50)])

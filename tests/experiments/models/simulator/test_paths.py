@@ -51,7 +51,8 @@ def own_paths(network: topos.Topology, name: str, source: int, destination: int)
     if name == "any":
         every = range(EQUAL_COST.choices(network))
         return [EQUAL_COST.path(network, source, destination, choice) for choice in every]
-    several = algorithms(network)[name].path_set is not None and name not in ("bcube",)
+    algorithm = algorithms(network)[name]
+    several = algorithm.path_set is not None and algorithm.path is None
     return route(network, name, source, destination, several=several).paths
 
 

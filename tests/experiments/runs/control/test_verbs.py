@@ -75,9 +75,9 @@ def test_why_names_a_dead_end_first(tmp_path: Path) -> None:
         lab.wait_converged()  # its neighbours have noticed, whom they tell comes to know later
         assert "an answer from 2.1 to 0.0 after" in said(lab, "ping 0.0 2.1")
         assert said(lab, "path 0.0 2.1 all").splitlines() == [
-            "2 disjoint, by max-flow",
-            "0.0 1.0 1.1 2.1",
+            "2 disjoint, by dcell",
             "0.0 0.1 2.0 2.1",
+            "0.0 1.0 1.1 2.1",
         ]
         assert " Mbit/s from 0.0 to 2.1, in " in said(lab, "iperf h0 2.1 0.5")
 
