@@ -15,6 +15,7 @@ from random import Random
 from typing import Any
 
 from experiments.models.workloads.flows import Flow
+from experiments.models.workloads.longest_matching import longest_matching
 from experiments.models.workloads.workload import Workload
 from hosts.base.algorithms import choose, route
 from topos.base.errors import UnknownNameError, meant, require
@@ -220,6 +221,10 @@ PATTERNS: dict[str, TrafficPattern] = {
     "all-to-all": TrafficPattern("every server sends to every other", _all_to_all_pairs),
     "permutation": TrafficPattern(
         "every server sends to one other and receives from one, drawn at random", _permutation_pairs
+    ),
+    "longest-matching": TrafficPattern(
+        "every server sends to one other and receives from one, over the longest paths",
+        lambda options: iter(longest_matching(options.topology)),
     ),
     "burst": TrafficPattern(
         "every server of one group sends to every server of another",

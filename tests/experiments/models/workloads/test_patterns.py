@@ -7,6 +7,7 @@ from itertools import permutations, product
 from random import Random
 from typing import Any
 
+import networkx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from experiments.models.workloads.flows import Flow
 from experiments.models.workloads.patterns import PATTERNS, PatternOptions, disjoint_paths, flows_of
 from experiments.models.workloads.workload import Workload
 from hosts.base.path import disjoint
+from topos.base.errors import PillarboxError
 from topos.base.topology import Topology
 
 NETWORKS = [topos.parse(spec) for kind in topos.kinds() for spec in topos.network(kind).examples]
@@ -55,6 +57,27 @@ def test_permutation_lets_each_send_to_one_and_receive_from_one(
     sources, destinations = zip(*pairs(topology, "permutation", seed), strict=True)
     everybody = list(range(topology.servers))
     assert sorted(sources) == sorted(destinations) == everybody
+
+
+@given(networks)
+def test_longest_matching_is_a_permutation(topology: Topology) -> None:
+    sources, destinations = zip(*pairs(topology, "longest-matching"), strict=True)
+    assert sorted(sources) == sorted(destinations) == list(range(topology.servers))
+
+
+@pytest.mark.parametrize("spec", ["dcell,2,1", "bcube,2,2", "dpillar,4,2", "ficonn,2,2"])
+def test_longest_matching_is_the_longest_of_all_permutations(spec: str) -> None:
+    topology = topos.parse(spec)
+    graph = networkx.Graph((cable.a, cable.b) for cable in topology.links())
+    cables = dict(networkx.all_pairs_shortest_path_length(graph))
+    every = range(topology.servers)
+    most = max(sum(cables[a][b] for a, b in enumerate(order)) for order in permutations(every))
+    assert sum(cables[a][b] for a, b in pairs(topology, "longest-matching")) == most
+
+
+def test_longest_matching_of_a_large_network_is_refused() -> None:
+    with pytest.raises(PillarboxError, match="at most 2000 servers, and bcube,16,2 has 4096"):
+        pairs(topos.parse("bcube,16,2"), "longest-matching")
 
 
 @given(networks)
