@@ -17,7 +17,7 @@ from typing import Any
 from experiments.models.workloads.flows import Flow
 from experiments.models.workloads.longest_matching import longest_matching
 from experiments.models.workloads.workload import Workload
-from hosts.base.algorithms import choose, route
+from hosts.base.algorithms import algorithms, route
 from topos.base.errors import UnknownNameError, meant, require
 from topos.base.topology import Topology
 
@@ -128,14 +128,20 @@ def _one_to_one_pairs(options: PatternOptions) -> Iterator[Pair]:
 
 
 def disjoint_paths(topology: Topology, source: int, destination: int) -> int:
-    """Return the number of disjoint paths between two servers by the network's usual routing.
+    """Return the number of disjoint paths over which the network's routing spreads flows.
+
+    It is 1 in networks whose routings send all packets between two servers along one path.
 
     >>> import topos
     >>> disjoint_paths(topos.parse("bcube,4,1"), 0, 15)
     2
+    >>> disjoint_paths(topos.parse("dcell,4,1"), 0, 19)
+    1
     """
-    name = choose(topology, None, several=True, opposite=False)
-    return len(route(topology, name, source, destination, several=True).paths)
+    known = algorithms(topology).items()
+    spreading = (name for name, algorithm in known if algorithm.path_set and not algorithm.path)
+    name = next(spreading, None)
+    return len(route(topology, name, source, destination, several=True).paths) if name else 1
 
 
 def _one_to_several_pairs(options: PatternOptions) -> Iterator[Pair]:
@@ -197,12 +203,12 @@ _SENDERS = "sending servers, or number of servers to draw"
 _RECEIVERS = "receiving servers, or number of servers to draw"
 PATTERNS: dict[str, TrafficPattern] = {
     "one-to-one": TrafficPattern(
-        "a pair of servers, with one flow for each disjoint path between them",
+        "a pair of servers, with one flow for each disjoint path of the routing",
         _one_to_one_pairs,
         {
             "source": _SOURCE,
             "destination": "receiving server; the last by default",
-            "flows": "number of flows; by default the number of disjoint paths",
+            "flows": "number of flows; by default the number of disjoint paths that carry flows",
         },
     ),
     "one-to-several": TrafficPattern(

@@ -37,19 +37,19 @@ def path(lab: Lab, source: int, destination: int) -> dict[str, Any]:
 
 
 def disjoint(lab: Lab, source: int, destination: int, *, by_paper: bool = True) -> dict[str, Any]:
-    """Return all working disjoint paths: the paper's paths, or max-flow paths if it has none."""
+    """Return the working disjoint paths: the routing's, or by max-flow if these are more."""
+    from experiments.models.fluid.disjoint import node_disjoint_paths
+
     topology, failures = lab.topology, lab.failures()
+    most = node_disjoint_paths(topology, source, destination, failures)
     name = choose(topology, None, several=True, opposite=False)
     if by_paper and name != SHORTEST:
         found = route(topology, name, source, destination, failures, several=True)
-        paths = [named(topology, path, failures) for path in found.paths]
-        return {"by": name, "paths": paths}
-    from experiments.models.fluid.disjoint import node_disjoint_paths
-
-    node_paths = node_disjoint_paths(topology, source, destination, failures)
+        if len(found.paths) >= len(most):
+            return {"by": name, "paths": [named(topology, path, failures) for path in found.paths]}
     # nodes that paths name: servers only, or servers and switches
     nodes = topology.nodes if topology.ports == 1 else topology.servers
-    paths = [[topology.name(node) for node in path if node < nodes] for path in node_paths]
+    paths = [[topology.name(node) for node in path if node < nodes] for path in most]
     return {"by": "max-flow", "paths": paths}
 
 

@@ -111,13 +111,14 @@ def test_burst_is_all_pairs_of_two_groups(topology: Topology, data: st.DataObjec
 
 
 @pytest.mark.parametrize("topology", NETWORKS, ids=lambda topology: topology.spec)
-def test_one_to_one_has_a_flow_for_each_disjoint_path(topology: Topology) -> None:
+def test_one_to_one_has_a_flow_for_each_disjoint_path_of_the_routing(topology: Topology) -> None:
     from hosts.base.algorithms import choose, route
 
     made = pairs(topology, "one-to-one")
     (ends,) = Counter(made)
     assert ends == (0, topology.servers - 1)
     assert len(made) == disjoint_paths(topology, *ends)
+    assert len(made) == {"bcube": topology.ports, "dpillar": topology.n // 2}.get(topology.kind, 1)
     name = choose(topology, None, several=True, opposite=False)
     found = route(topology, name, *ends, several=True).paths
     shared = found[0].nodes(topology)[1:2] + found[0].nodes(topology)[-2:-1]  # of DPillar
