@@ -111,7 +111,8 @@ def parse(spec: str) -> Topology:
     kind, *words = (word.strip() for word in spec.split(","))
     network_class = network(kind)
     signature = inspect.signature(network_class).parameters
-    needed = [n for n, p in signature.items() if p.default is inspect.Parameter.empty]
+    needed = [name for name, parameter in signature.items() if _is_positional(parameter)]
+    repeats = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in signature.values())
     numbers: list[int] = []
     options: dict[str, int] = {}
     for word in words:
@@ -130,7 +131,9 @@ def parse(spec: str) -> Topology:
             numbers.append(_parameter_value(value, spec, network_class))
     given = [*needed[: len(numbers)], *options]
     require(
-        len(numbers) <= len(needed) and len(given) == len(set(given)) and set(needed) <= set(given),
+        (len(numbers) <= len(needed) or repeats)
+        and len(given) == len(set(given))
+        and set(needed) <= set(given),
         f"network {spec!r} has too many or too few numbers; {usage(network_class)}",
     )
     with report_network_file_errors(kind):
@@ -141,12 +144,24 @@ def parse(spec: str) -> Topology:
 def usage(network_class: type[Topology]) -> str:
     """Return the hint how to write a network's spec, such as ``write tree,n,m,[servers=..]``."""
     names = [
-        name if parameter.default is inspect.Parameter.empty else f"[{name}=..]"
-        for name, parameter in inspect.signature(network_class).parameters.items()
+        _parameter_usage(parameter)
+        for parameter in inspect.signature(network_class).parameters.values()
     ]
     kind = network_class.__module__.rpartition(".")[2]
     example = f", for example {network_class.examples[0]}" if network_class.examples else ""
     return f"write {','.join([kind, *names])}{example}"
+
+
+def _is_positional(parameter: inspect.Parameter) -> bool:
+    """Return True if a spec gives this parameter by position, as the n of ``bcube,n,k``."""
+    return parameter.default is parameter.empty
+
+
+def _parameter_usage(parameter: inspect.Parameter) -> str:
+    """Return how a parameter is written in a spec: ``n``, ``a,b,..`` or ``[servers=..]``."""
+    if parameter.kind is parameter.VAR_POSITIONAL:
+        return "a,b,.."
+    return parameter.name if _is_positional(parameter) else f"[{parameter.name}=..]"
 
 
 def _parameter_value(word: str, spec: str, network_class: type[Topology]) -> int:

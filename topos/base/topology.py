@@ -69,8 +69,9 @@ class Topology(UidAddresses, ABC):
     """Base class of all networks of servers and switches, with their addresses and cables.
 
     The parameters of a subclass's ``__init__`` are those of its spec: whole numbers, the optional
-    ones None by default. The subclass checks the parameters, passes them to this class, sets the
-    counts below, and calls `check_size` last.
+    ones None by default. A network of any number of dimensions takes ``*dimensions``. The subclass
+    checks the parameters, passes them to this class, sets the counts below, and calls `check_size`
+    last.
     """
 
     # Specs of small example networks, for tests, help texts and documentation.
@@ -84,6 +85,8 @@ class Topology(UidAddresses, ABC):
 
     # Values of the spec's parameters by name; optional parameters only if given.
     parameters: dict[str, int]
+    # Numbers of a spec that takes any number of them (``torus,4,4,2``), empty in other networks.
+    dimensions: tuple[int, ...]
     servers: int
     switches: int
     cables: int
@@ -133,7 +136,7 @@ class Topology(UidAddresses, ABC):
     @cached_property
     def whole(self) -> Topology:
         """The full network of which a partial network is a part; a full network returns itself."""
-        return type(self)(**{n: v for n, v in self.parameters.items() if n != "servers"})
+        return self._with_servers(None)
 
     def resized(self, servers: int) -> Topology:
         """Return the partial network of `servers` servers, or raise PillarboxError.
@@ -149,7 +152,7 @@ class Topology(UidAddresses, ABC):
             self.growth > 0,
             f"{self.spec} neither grows nor shrinks: its paper has no partial networks",
         )
-        other = type(self)(**self.parameters | {"servers": servers})
+        other = self._with_servers(servers)
         stay = range(min(servers, self.servers))
         require(
             all(self.uid(server) == other.uid(server) for server in stay),
@@ -158,9 +161,17 @@ class Topology(UidAddresses, ABC):
         )
         return other
 
+    def _with_servers(self, servers: int | None) -> Topology:
+        """Return the network of the same parameters, with `servers` servers (None: all)."""
+        others = {name: value for name, value in self.parameters.items() if name != "servers"}
+        if servers is not None:
+            others["servers"] = servers
+        return type(self)(*self.dimensions, **others)
+
     # -- derived properties of every network ---------------------------------------------------
 
-    def __init__(self, **parameters: int | None) -> None:
+    def __init__(self, *dimensions: int, **parameters: int | None) -> None:
+        self.dimensions = dimensions
         self.parameters = {name: value for name, value in parameters.items() if value is not None}
 
     @property
@@ -176,7 +187,7 @@ class Topology(UidAddresses, ABC):
             str(value) if signature[name].default is inspect.Parameter.empty else f"{name}={value}"
             for name, value in self.parameters.items()
         ]
-        return ",".join([self.kind, *words])
+        return ",".join([self.kind, *map(str, self.dimensions), *words])
 
     def __repr__(self) -> str:
         return f"<{self.spec}: {self.servers} servers, {self.switches} switches>"
