@@ -144,6 +144,7 @@ setup(
         "experiments.lab.observe": ["*.lua"],
         "experiments.apps.page": ["web/*"],
         "experiments.apps.papers": ["*/*.toml"],
+        "experiments.lab": ["controls/*.c", "controls/*.h"],
         "experiments.runs.reporting": ["templates/*"],
         "pillarbox-stubs": ["*.pyi"],
         "hosts.live": ["*.c", "*.h"],  # compiled where they are to run

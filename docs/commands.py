@@ -60,6 +60,7 @@ Live labs, and commands that enter one, need root: `sudo ./pillarbox up dcell,4,
 | | `run PATTERN` | prompt | one workload with its ideal and [verdict](trust.md); `finish` ends it |
 | | `run NAME` | experiment | repeated trials of several systems; `--load 0.3,0.6` sweeps |
 | | `calibrate` | network | highest faithful rate, for `run --rate-mbit calibrated` |
+| | `cc` | congestion control | [your own TCP control](congestion.md) beside Reno |
 | | `bench` | benchmark | performance of Pillarbox on this machine |
 | | `reproduce` | figure | a paper's figure, compared with its numbers |
 | **results** | `report` | run | figures and report.html |

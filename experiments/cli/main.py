@@ -47,7 +47,7 @@ SECTIONS = {
     "Networks without a lab": (
         *("compare", "gap", "check-router", "simulate", "packaging", "place"),
     ),
-    "Experiments": ("compare-runs", "calibrate"),
+    "Experiments": ("compare-runs", "calibrate", "cc"),
     "Live labs": ("labs", "down", "exec", "mpirun", "hosts", "cluster"),
     "Observation": ("status", "why", "trace", "load", "capture", "follow", "dissector"),
     "Measurements": ("ping", "pingall", "iperf", "finish", "metrics"),

@@ -188,7 +188,7 @@ class BpfObject:
         self.maps: dict[str, Map] = {}
         # Attributes (type, sizes, entries) of inner eBPF maps, by the name of their map of maps.
         self._inner_maps: dict[str, tuple[int, ...]] = {}
-        library = _libbpf()
+        library = libbpf()
         _warnings.clear()
         address = library.bpf_object__open_file(str(path).encode(), None)
         if not address:
@@ -210,7 +210,7 @@ class BpfObject:
 
     def _record_inner_maps(self, library: ctypes.CDLL, opened: ctypes.c_void_p) -> None:
         """Record the attributes of the inner eBPF maps of all maps of maps in an object file."""
-        for at in _libbpf_items(library.bpf_object__next_map, opened):
+        for at in libbpf_items(library.bpf_object__next_map, opened):
             inner = library.bpf_map__inner_map(at)
             if inner:
                 getters = (getattr(library, f"bpf_map__{name}") for name in _MAP_ATTRIBUTES)
@@ -220,10 +220,10 @@ class BpfObject:
     def _read_enums_and_descriptors(self, library: ctypes.CDLL, opened: ctypes.c_void_p) -> None:
         """Store enums, programs and maps of a loaded eBPF object; libbpf then frees its copy."""
         self.enums = _EnumMembers(_enums_in(library, _Pointer(library.bpf_object__btf(opened))))
-        for at in _libbpf_items(library.bpf_object__next_program, opened):
+        for at in libbpf_items(library.bpf_object__next_program, opened):
             name = library.bpf_program__name(at).decode()
             self.programs[name] = _duplicated(library.bpf_program__fd(at))
-        for at in _libbpf_items(library.bpf_object__next_map, opened):
+        for at in libbpf_items(library.bpf_object__next_map, opened):
             sizes = library.bpf_map__key_size(at), library.bpf_map__value_size(at)
             fd = _duplicated(library.bpf_map__fd(at))
             name = library.bpf_map__name(at).decode()
@@ -340,6 +340,7 @@ _POINTERS = (
     "bpf_object__next_program",
     "bpf_object__next_map",
     "bpf_object__btf",
+    "bpf_map__attach_struct_ops",
 )
 _TEXTS = ("bpf_program__name", "bpf_map__name", "btf__name_by_offset")
 
@@ -347,7 +348,7 @@ _warnings: list[str] = []
 
 
 @cache
-def _libbpf() -> ctypes.CDLL:
+def libbpf() -> ctypes.CDLL:
     """Return the libbpf library with its return types declared, or raise BpfError."""
     try:
         library = ctypes.CDLL("libbpf.so.1", use_errno=True)
@@ -361,6 +362,12 @@ def _libbpf() -> ctypes.CDLL:
         getattr(library, name).restype = ctypes.c_char_p
     library.libbpf_set_print(_STORE_WARNING)
     return library
+
+
+def warnings_of_libbpf() -> list[str]:
+    """Return the list that receives libbpf's warnings, emptied."""
+    _warnings.clear()
+    return _warnings
 
 
 def _store_warning(level: int, pattern: bytes, arguments: int) -> int:
@@ -394,7 +401,7 @@ def refusal_error(sentence: str, number: int, cause: str = "") -> BpfError:
     return BpfError(f"{sentence}: {why}{hint}")
 
 
-def _libbpf_items(next_of: Any, opened: ctypes.c_void_p) -> Iterator[ctypes.c_void_p]:
+def libbpf_items(next_of: Any, opened: ctypes.c_void_p) -> Iterator[ctypes.c_void_p]:
     """Yield the programs or maps of an eBPF object file by a libbpf iterator function."""
     item = next_of(opened, None)
     while item:

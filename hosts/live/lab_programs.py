@@ -191,6 +191,11 @@ def object_file(source: Path = FORWARD) -> Path:
     return BUILD / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.bpf.o"
 
 
+def system_headers() -> str:
+    """Return the folder of Debian's headers for this machine's processor."""
+    return f"/usr/include/{platform.machine()}-linux-gnu"
+
+
 def compile_into(made: Path, source: Path = FORWARD, *options: str) -> None:
     """Compile an eBPF C source into an object file, or raise BpfError."""
     # Imported only here: fork handlers of these modules would slow down the start of every server.
@@ -199,7 +204,7 @@ def compile_into(made: Path, source: Path = FORWARD, *options: str) -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "generated.h").write_text(generated.c_source(headers()), encoding="utf-8")
-        include = [f"-I/usr/include/{platform.machine()}-linux-gnu", f"-I{folder}"]
+        include = [f"-I{system_headers()}", f"-I{folder}"]
         command = [*COMPILER, *options, *include, "-c", str(source), "-o", str(made)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:

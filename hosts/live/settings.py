@@ -25,6 +25,9 @@ class LabSettings:
     delay: str | None = None  # one-way delay of every cable, such as "1ms"; None for no delay
     loss: float | None = None  # random packet loss of every cable, in percent
     mtu: int = 1500
+    # TCP congestion control of all programs on the servers: one of the kernel's, a shipped one, or
+    # a file NAME.bpf.c; "" for the kernel's default
+    tcp: str = ""
     queue: str = "droptail"  # queueing of every port: droptail, codel, fq_codel or ecn
     # queue length of every port in packets, bytes or time: "100 packets", "150 kB", "10ms"
     queue_length: str = ""

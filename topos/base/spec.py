@@ -158,7 +158,7 @@ def _is_positional(parameter: inspect.Parameter) -> bool:
 
 
 def _parameter_usage(parameter: inspect.Parameter) -> str:
-    """Return how a parameter is written in a spec: ``n``, ``a,b,..`` or ``[servers=..]``."""
+    """Return the form of a parameter in a spec: ``n``, ``a,b,..`` or ``[servers=..]``."""
     if parameter.kind is parameter.VAR_POSITIONAL:
         return "a,b,.."
     return parameter.name if _is_positional(parameter) else f"[{parameter.name}=..]"

@@ -56,6 +56,9 @@ class Lab:
         Packet loss of every cable, in percent.
     mtu : int
         Size of the largest packet, in bytes.
+    tcp : str
+        TCP congestion control of the servers' programs: one of the kernel's, ``"dctcp"``,
+        ``"delay"``, ``"scalable"``, or a file NAME.bpf.c.
     queue : str
         Queueing discipline of every port.
     queue_length : str
@@ -92,6 +95,7 @@ class Lab:
         delay: str | None = None,
         loss: float | None = None,
         mtu: int = 1500,
+        tcp: str = "",
         queue: Literal["droptail", "codel", "fq_codel", "ecn"] = "droptail",
         queue_length: str = "",
         gateways: Sequence[str] = (),
@@ -110,6 +114,7 @@ class Lab:
             "delay": delay,
             "loss": loss,
             "mtu": mtu,
+            "tcp": tcp,
             "queue": queue,
             "queue_length": queue_length,
             "machines": machines,

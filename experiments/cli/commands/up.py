@@ -70,6 +70,13 @@ if TYPE_CHECKING:
     help="Largest IP packet, in bytes.",
 )
 @click.option(
+    "--tcp",
+    default="",
+    metavar="CONTROL",
+    help="TCP congestion control of the servers' programs: one of the kernel's, a shipped one "
+    "(dctcp, delay, scalable), or your NAME.bpf.c (see `cc`).",
+)
+@click.option(
     "--queue",
     type=click.Choice(["droptail", "codel", "fq_codel", "ecn"]),
     default="droptail",
@@ -168,7 +175,7 @@ def command(
     if machines or cluster:
         excluded = bool(gateways) * ["--gateway"] + no_sandbox * ["--no-sandbox"]
         excluded += (how["switches"] != "bridges") * ["--switches"]
-        excluded += bool(controller) * ["--controller"]
+        excluded += bool(controller) * ["--controller"] + bool(how["tcp"]) * ["--tcp"]
         option = "--cluster" if cluster else "--machines"
         require(not excluded, f"{option} cannot be combined with {' '.join(excluded)}")
     openflow = how["plane"] == "ovs" or how["switches"] != "bridges" or controller
@@ -182,6 +189,7 @@ def command(
         # Checked before the sandbox, which has no network to install missing Python packages.
         require_modules("distributed", "cryptography")
     controller = tuple(map(application_file, controller))
+    how["tcp"] = str(Path(how["tcp"]).resolve()) if how["tcp"].endswith(".bpf.c") else how["tcp"]
     if detach:
         code = detached.fork_detached()
         if code is not None:

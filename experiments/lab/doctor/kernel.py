@@ -31,6 +31,7 @@ def probes() -> list[Probe]:
         *at_ports,
         tun,
         ebpf,
+        controls,
     ]
 
 
@@ -178,6 +179,23 @@ def ebpf() -> Finding:
     costs = "every packet goes through Python: some 100 times slower (--plane python)"
     mend = "see docs/adr/0002-ebpf-by-clang-and-libbpf.md; run vagrant/provision.sh again"
     return finding("eBPF plane", "the kernel can forward", lab_programs.available(), costs, mend)
+
+
+def controls() -> Finding:
+    """Return whether TCP congestion controls in eBPF can be registered."""
+    if os.geteuid() != 0:
+        return Finding("TCP controls", UNKNOWN, NEEDS_ROOT)
+    from experiments.lab.linux.congestion import control_in_use, shipped
+
+    lack = ""
+    try:
+        with control_in_use(min(shipped())):
+            pass
+    except PillarboxError as error:
+        lack = str(error)
+    costs = "no congestion control of your own (cc, --tcp); the kernel's remain"
+    mend = "use Linux 6.4 or later with BTF, and install clang and libbpf-dev"
+    return finding("TCP controls", "eBPF can control TCP", lack, costs, mend)
 
 
 @contextmanager

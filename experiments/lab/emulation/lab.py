@@ -146,6 +146,7 @@ class Lab:
             self.plane = switching.servers_plane(self.switches, settings.plane)
         else:
             self.plane = self.switches.name if self.switches else switching.BRIDGES
+        self.tcp = ""  # congestion control of the servers' programs; "" is the kernel's default
         self.lock = threading.RLock()
         self.dead: set[int] = set()
         self.lost_nodes: set[int] = set()  # nodes that failed together with their machine
@@ -367,6 +368,7 @@ class Lab:
             "timers": self.settings.timers,
             "rate_mbit": self.settings.rate_mbit,
             "queue_bytes": self.net.queue_bytes,
+            **({"tcp": self.tcp} if self.tcp else {}),
             "dead": [self.topology.address(server) for server in sorted(self.dead)],
             "faults": [[fault.kind, *self.names_in(fault)] for fault in self.faults.active],
             "failures": failure_texts(self.topology, self.failures()),

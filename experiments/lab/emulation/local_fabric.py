@@ -18,11 +18,13 @@ from experiments.lab.emulation.meter import Meter, MeterReading
 from experiments.lab.emulation.nodes import LabSwitch, sent_bytes_and_frames
 from experiments.lab.emulation.packet_tracing import PacketTracer
 from experiments.lab.emulation.resizing import resize
-from experiments.lab.linux import shaping
+from experiments.lab.linux import congestion, shaping
+from experiments.lab.linux.namespaces import write_sysctl
 from experiments.lab.linux.queueing import Queue
 from experiments.lab.observe.pings import echoes
 from hosts.base.failures import Failures
 from hosts.base.load import router_for
+from hosts.linux.struct_ops import CongestionControl
 from hosts.live.settings import LabSettings
 from topos.base.errors import require
 from topos.base.topology import Topology
@@ -45,6 +47,7 @@ class LocalFabric:
     forwarders: Forwarders | None
     tracer: PacketTracer
     _outside: ExternalNetwork | None = None
+    _control: CongestionControl | None = None
 
     def attach(self, lab: Lab) -> None:
         """Set the lab, start the nursery of its forwarders, and make its nodes and cables."""
@@ -96,6 +99,7 @@ class LocalFabric:
         """Start the network, and wait until every forwarder is ready."""
         lab, net = self.lab, self.net
         net.start()
+        self._choose_control()
         # A user's controller sees ARP requests, as on hardware.
         static_arp = not (lab.relays or lab.settings.controller)
         if static_arp and lab.topology.servers <= MOST_STATIC_ARP:
@@ -109,6 +113,18 @@ class LocalFabric:
         if lab.switches:
             lab.switches.start(net)
 
+    def _choose_control(self) -> None:
+        """Make the settings' congestion control the default of all servers; register it first."""
+        if not self.lab.settings.tcp:
+            return
+        source = congestion.source_of(self.lab.settings.tcp)
+        if source and not self._control:
+            self._control = congestion.registered(source)
+        self.lab.tcp = self._control.name if self._control else self.lab.settings.tcp
+        for server in self.lab.here():
+            with self.lab.host(server).live_namespace():
+                write_sysctl(congestion.DEFAULT, self.lab.tcp)
+
     def _name_servers(self) -> None:
         server_names.make_known(self.lab.topology, map(self.lab.host, self.lab.here()))
 
@@ -120,6 +136,8 @@ class LocalFabric:
         if self.lab.switches:
             self.lab.switches.stop()
         self.net.stop()
+        if self._control:
+            self._control.close()
 
     # -- servers ---------------------------------------------------------------------------------
 
@@ -177,6 +195,7 @@ class LocalFabric:
     def _resize_net(self, after: Topology) -> None:
         resize(self.net, after)
         self.lab.topology = self.tracer.topology = after
+        self._choose_control()
 
     def set_failures(self, failures: Failures) -> None:
         """Report failures that change a carrier to switches that route."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from experiments.lab.emulation.defaults import usual_routing
 from experiments.lab.emulation.kits import check_kit
-from experiments.lab.linux import shaping
+from experiments.lab.linux import congestion, shaping
 from experiments.lab.linux.queueing import Queue
 from hosts.base.load import router_for
 from hosts.base.timers import timers_for
@@ -98,6 +98,11 @@ def _check_mtu(_topology: Topology, settings: LabSettings) -> None:
     )
 
 
+def _check_tcp(_topology: Topology, settings: LabSettings) -> None:
+    if settings.tcp:
+        congestion.source_of(settings.tcp)
+
+
 def _check_queue(_topology: Topology, settings: LabSettings) -> None:
     Queue(settings.queue).check()
 
@@ -120,6 +125,7 @@ _CHECKS: dict[str, Callable[[Topology, LabSettings], None]] = {
     "loss": _check_loss,
     "delay": _check_delay,
     "mtu": _check_mtu,
+    "tcp": _check_tcp,
     "queue": _check_queue,
     "queue_length": _check_queue_length,
     "catch_up": _check_catch_up,

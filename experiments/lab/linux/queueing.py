@@ -37,7 +37,9 @@ SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 ETHERNET_BYTES = 14
 MAP_CREATE, ARRAY, MOST_PORTS = 0, 2, 1 << 16
 MAP_LOOKUP, KTIME_NS, STORE_BYTES, REPLACE_CHECKSUM = 1, 5, 9, 10  # BPF helper functions
-LENGTH, IFINDEX = 0, 40  # offsets in a packet's context (struct __sk_buff)
+# Offsets in a packet's context (struct __sk_buff). A super-packet's length on the wire counts the
+# headers of all its segments, as the shaper does: otherwise the computed queue falls behind.
+WIRE_LENGTH, IFINDEX = 160, 40
 LATEST_NS = 2**31 - 1  # maximum queueing delay in ns: a BPF constant has 32 bits
 
 
@@ -140,7 +142,7 @@ def ecn_marking_program(
         ebpf.load(ebpf.DOUBLE, R1, R7),  # time when the port will have sent all packets so far
         ebpf.skip_if_register(ebpf.AT_LEAST, R1, R0, 1),  # the queue is not empty: keep that time
         ebpf.copy(R1, R0),  # the queue is empty: start from the current time
-        ebpf.load(ebpf.WORD, R2, R6, LENGTH),
+        ebpf.load(ebpf.WORD, R2, R6, WIRE_LENGTH),
         ebpf.calculate(ebpf.MULTIPLY, R2, 10**9),
         ebpf.calculate(ebpf.DIVIDE, R2, bytes_s),  # transmission time of this packet in ns
         ebpf.calculate_with(ebpf.ADD, R1, R2),

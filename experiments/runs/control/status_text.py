@@ -22,6 +22,7 @@ def lab_text(status: dict[str, Any], faults: Sequence[str]) -> str:
         ["network", f"{status['network']}, {status['servers']} servers"],
         ["routing", f"{status['routing']}, plane {status['plane']}, timers {status['timers']}"],
         ["cables", shape],
+        *([["TCP", status["tcp"]]] if status.get("tcp") else []),
         ["dead", " ".join(status["dead"]) or "none"],
         ["faults", ", ".join(faults) or "none"],
         ["links", f"{status['links_down']} down now, {status['link_losses']} lost since the start"],

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any, ClassVar
 
 from experiments.models.workloads.workload import Workload, check_load
@@ -69,7 +70,8 @@ class System(LabSettings):
     def name(self) -> str:
         """Name of the system in tables and figures."""
         load = "" if self.at_load is None else f"at {self.at_load:g}"
-        parts = (self.network, self.routing, self.algorithm, load, self.tool)
+        tcp = Path(self.tcp).name.partition(".")[0]
+        parts = (self.network, self.routing, self.algorithm, load, self.tool, tcp)
         return self.label or " ".join(filter(None, parts))
 
 

@@ -6,7 +6,7 @@ keys; docs/experiments.md shows both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -107,10 +107,38 @@ def under_loads(experiment: Experiment, loads: Sequence[float]) -> Experiment:
     return replace(experiment, systems=systems or experiment.systems)
 
 
+def under_controls(values: dict[str, Any]) -> dict[str, Any]:
+    """Return an experiment's values with each system repeated for each control of the key ``tcp``.
+
+    >>> under_controls({"tcp": ["reno", "dctcp"], "systems": [{"network": "tree,2,1"}]})["systems"]
+    [{'network': 'tree,2,1', 'tcp': 'reno'}, {'network': 'tree,2,1', 'tcp': 'dctcp'}]
+    """
+    if "tcp" not in values:
+        return values
+    controls, systems = values["tcp"], values.get("systems")
+    words = isinstance(controls, list) and all(isinstance(one, str) for one in controls)
+    if not words or not controls:
+        raise InvalidValueError('tcp is a list of controls, such as ["cubic", "dctcp"]', "tcp")
+    if not isinstance(systems, list) or any("tcp" in one for one in systems):
+        raise InvalidValueError("tcp stands for each system, or in each system: not both", "tcp")
+    repeated = [
+        {**one, "tcp": tcp, **_label(one, tcp if len(controls) > 1 else "")}
+        for one in systems
+        for tcp in controls
+    ]
+    return {name: value for name, value in values.items() if name != "tcp"} | {"systems": repeated}
+
+
+def _label(system: Mapping[str, Any], tcp: str) -> dict[str, Any]:
+    """Return the label of a system under one of several controls; {} for a system without one."""
+    return {"label": f"{system['label']} {tcp}".strip()} if "label" in system else {}
+
+
 def experiment_of(
     values: dict[str, Any], calibrated_mbit: Callable[[System], float] | None = None
 ) -> Experiment:
     """Return the experiment that plain data (dicts, lists, numbers, strings) describe."""
+    values = under_controls(values)
     systems = values.get("systems")
     calibrated = (
         [one for one in systems if _is_calibrated(one)] if isinstance(systems, list) else []

@@ -81,12 +81,13 @@ def ip_packet(service: int) -> bytes:
     return head[:10] + struct.pack("!H", checksum(head)) + head[12:] + bytes(20)
 
 
-def ran(program: int, frame: bytes) -> bytes:
-    """Return what a program made of a frame (BPF_PROG_TEST_RUN)."""
-    given, found = (ctypes.create_string_buffer(data, 256) for data in (frame, b""))
-    addresses = ctypes.addressof(given), ctypes.addressof(found)
-    sizes = len(frame), 256
-    kernel.call_bpf(kernel.PROGRAM_RUN, struct.pack("=IIIIQQ", program, 0, *sizes, *addresses))
+def ran(program: int, frame: bytes, wire_length: int = 0) -> bytes:
+    """Return what a program made of a frame (BPF_PROG_TEST_RUN), of this length on the wire."""
+    context = struct.pack("=160xI28x", wire_length or len(frame))  # struct __sk_buff
+    given, found, about = (ctypes.create_string_buffer(data, 256) for data in (frame, b"", context))
+    data, to, told = map(ctypes.addressof, (given, found, about))
+    attributes = program, 0, len(frame), 256, data, to, 0, 0, len(context), 0, told
+    kernel.call_bpf(kernel.PROGRAM_RUN, struct.pack("=IIIIQQIIIIQ", *attributes))
     return found.raw[: len(frame)]
 
 
@@ -106,6 +107,24 @@ def test_what_speaks_ecn_is_marked_behind_every_header(
     finally:
         os.close(program)
     assert found == before + ip_packet(marked)  # and its checksum holds
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(("wire_length", "marked"), [(1000, False), (1001, True)])
+def test_a_super_packet_counts_with_the_headers_of_its_segments(
+    wire_length: int, marked: bool
+) -> None:
+    """The shaper counts them too: a queue computed without them falls behind the real one."""
+    program = cable_programs.load(
+        queueing.ecn_marking_program(
+            10_000, 10**8, 10**9, 14, queueing._queue_end_times_map.__wrapped__()
+        )
+    )
+    frame = bytes(12) + b"\x08\0" + ip_packet(2)
+    try:
+        assert (ran(program, frame, wire_length) != frame) is marked
+    finally:
+        os.close(program)
 
 
 @pytest.mark.root

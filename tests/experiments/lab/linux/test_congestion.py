@@ -1,0 +1,131 @@
+"""Congestion controls in eBPF: what is shipped loads, what is wrong is told, nothing stays."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from experiments.lab.linux import congestion
+from experiments.lab.linux.congestion import control_in_use, in_kernel, registered, shipped
+from hosts.linux.calls import in_new_namespace
+from topos.base.errors import PillarboxError
+
+MOST_LINES = 80
+WHOLE = """#include "control.h"
+SEC("struct_ops/ssthresh") __u32 BPF_PROG(after_loss, struct sock *sk)
+{
+    return %s;
+}
+SEC("struct_ops/cong_avoid") void BPF_PROG(grow, struct sock *sk, __u32 ack, __u32 acked)
+{
+    tcp_reno_cong_avoid(sk, ack, acked);
+}
+SEC("struct_ops/undo_cwnd") __u32 BPF_PROG(undo, struct sock *sk)
+{
+    return tcp_reno_undo_cwnd(sk);
+}
+CONTROL(%s, .ssthresh = FN(after_loss), .cong_avoid = FN(grow), .undo_cwnd = FN(undo));
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def has_struct_ops() -> None:
+    """Skip the tests of registration where the kernel has no such controls."""
+    if not Path("/sys/kernel/btf/vmlinux").exists():
+        pytest.skip("this kernel has no BTF")
+
+
+def written(folder: Path, text: str, name: str = "mine") -> Path:
+    file = folder / f"{name}{congestion.SUFFIX}"
+    file.write_text(text)
+    return file
+
+
+@pytest.mark.parametrize("name", sorted(shipped()))
+def test_a_shipped_control_is_short(name: str) -> None:
+    assert len(shipped()[name].read_text().splitlines()) <= MOST_LINES
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("name", sorted(shipped()))
+def test_a_shipped_control_carries_data_and_goes(name: str) -> None:
+    with in_new_namespace(), control_in_use(name) as known, closing(socket.socket()) as server:
+        server.bind(("127.0.0.1", 0))
+        assert known in in_kernel()
+        server.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, known.encode())
+    assert known not in in_kernel()
+
+
+@pytest.mark.root
+def test_two_labs_use_a_control_of_the_same_name(tmp_path: Path) -> None:
+    one = written(tmp_path, WHOLE % ("2", "mine"))
+    with closing(registered(one)) as first, closing(registered(one)) as second:
+        assert {first.name, second.name} <= {*in_kernel()}
+        assert first.name != second.name
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("int x = ;", r"mine\.bpf\.c does not compile: .*mine\.bpf\.c:1:9: error"),
+        ('#include "control.h"', r"mine\.bpf\.c declares 0 controls: write one CONTROL"),
+        (WHOLE % ("2", "other"), r"declares CONTROL\(other, \.\.\.\): write CONTROL\(mine"),
+        (WHOLE % ("({ for (;;) bpf_ktime_get_ns(); 2; })", "mine"), r"bpf\.c, line \d: .*loop"),
+        (WHOLE % ("TCP(sk)->srtt_us = 1", "mine"), r"mine\.bpf\.c, line 4: .*no write support"),
+        (
+            (WHOLE % ("2", "mine")).replace(".undo_cwnd = FN(undo)", ""),
+            r"CONTROL does not name the function undo",
+        ),
+        ('#include "control.h"\nCONTROL(mine);', r"mine\.bpf\.c has no functions: a control needs"),
+        (
+            (WHOLE % ("2", "mine")).split('SEC("struct_ops/cong')[0]
+            + "CONTROL(mine, .ssthresh = FN(after_loss));",
+            r"refuses the members of mine\.bpf\.c: .*needs ssthresh, cong_avoid and undo_cwnd",
+        ),
+    ],
+)
+def test_a_wrong_control_is_told_in_a_sentence(tmp_path: Path, text: str, told: str) -> None:
+    before = in_kernel()
+    with pytest.raises(PillarboxError, match=told):
+        registered(written(tmp_path, text))
+    assert in_kernel() == before
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("nosuch", "there is no TCP congestion control 'nosuch': there are .*dctcp"),
+        ("none.bpf.c", r"there is no file none\.bpf\.c"),
+    ],
+)
+def test_an_unknown_control_is_told(word: str, told: str) -> None:
+    with pytest.raises(PillarboxError, match=told):
+        congestion.source_of(word)
+
+
+@pytest.mark.parametrize("name", ["Mine", "a" * 13, "x-y", "9x", ""])
+def test_a_name_that_the_kernel_has_no_room_for(tmp_path: Path, name: str) -> None:
+    with pytest.raises(PillarboxError, match="a control's name is its file's"):
+        congestion.source_of(str(written(tmp_path, "", name)))
+
+
+@pytest.mark.root
+def test_a_lab_has_it_as_the_default_of_its_servers_alone(tmp_path: Path) -> None:
+    import topos
+    from experiments.lab.emulation.local_fabric import running
+    from hosts.live.settings import LabSettings
+
+    default = Path("/proc/sys", congestion.DEFAULT)
+    before = default.read_text()
+    settings = LabSettings(rate_mbit=None, timers="paper", tcp="scalable")
+    with running(topos.parse("tree,2,1"), settings, tmp_path / "lab") as lab:
+        assert lab.status()["tcp"] == lab.tcp
+        for server in range(2):
+            with lab.host(server).live_namespace():
+                assert default.read_text().split() == [lab.tcp]
+        assert default.read_text() == before
+    assert lab.tcp not in in_kernel()
