@@ -1,9 +1,9 @@
-"""BCCC, BCube Connected Crossbars (Li 2014): a BCube whose servers are groups of dual-port servers.
+"""BCCC, BCube Connected Crossbars (Li 2014): a BCube of groups of servers with two ports.
 
-Each server of a BCube_k becomes a *crossbar*: a switch with k + 1 servers, one per digit. The second
-port of server i of a crossbar leads to the level-i switch, which joins the n servers whose digits
-differ in digit i only (Lu 2022, section 2.2: type A switches join n servers, type B switches
-k + 1)::
+Each server of a BCube_k becomes a *crossbar*: a switch with k + 1 servers, one per digit. The
+second port of server i of a crossbar leads to a level-i switch, which joins the n servers whose
+addresses differ in digit i only. Lu 2022 (section 2.2) calls level switches type A, and crossbars
+type B::
 
     [0*]         [*0]    ...       level switches: * is the digit in which their servers differ
      | \\          | \\
@@ -135,8 +135,8 @@ class BCCC(Topology):
     def layout(self) -> Layout:
         """Return BCCC's drawing: crossbars at the bottom, levels of switches above, as in BCube."""
 
-        def x_of(crossbar: float) -> float:
-            gaps = sum(crossbar // self.n**level for level in range(1, self.places))
+        def x_of(crossbar: int) -> float:
+            gaps: int = sum(crossbar // self.n**level for level in range(1, self.places))
             return crossbar * (self.places + 0.6) + 0.8 * gaps
 
         middle = (self.places - 1) / 2

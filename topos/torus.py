@@ -1,7 +1,7 @@
-"""Torus of servers, as in CamCube (Abu-Libdeh 2010): no switches, each server is cabled to others.
+"""Torus of servers, as in CamCube (Abu-Libdeh 2010): servers are cabled directly, without switches.
 
-The address of a server is its coordinates, most significant first. Along each dimension, the servers
-whose addresses differ in that coordinate only form a ring; a ring of two is a single cable::
+The address of a server is its coordinates, dimension 0 first. Servers whose addresses differ in one
+coordinate only form a ring; a ring of two is a single cable::
 
     0.0 --- 0.1 --- 0.2 --- (0.0)      torus,3,3: ports 0 and 1 lead to the next and the previous
      |       |       |                 server of dimension 0 (down and up), ports 2 and 3 to those
