@@ -3,11 +3,11 @@
 CamCube's servers route to a key, a point of the torus's coordinate space, as in the overlay network
 CAN (Ratnasamy 2001): each hop leads to a neighbour that is nearer to the key. Here the key is the
 destination's address. If the preferred neighbour is down, any other nearer neighbour is used; if
-none works, the packet is dropped. Since every hop is nearer, packets cannot loop. The source that
-this follows, and what CamCube does beyond it, are in docs/papers.md.
+none works, the packet is dropped. Since every hop is nearer, packets cannot loop. docs/papers.md
+names the sources.
 
-The link-state routing `shortest`, which every network has, is CamCube's base routing: it uses the
-shortest paths that work, also those that lead away from the destination at first.
+Labs use the link-state routing `shortest`: like CamCube's core routing service, it takes shortest
+paths around failures, also those that lead away from the destination at first.
 """
 
 from __future__ import annotations

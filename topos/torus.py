@@ -24,8 +24,8 @@ from topos.base.layout import Layout
 from topos.base.polymorphic import NOTHING, Number
 from topos.base.topology import Bound, Plug, Topology, count_text
 
-# Distance of neighbours in a drawing, and how far the middle of a ring is beside its ends, so that
-# the cable that closes the ring passes its servers.
+# Distance of neighbours in a drawing, and height of the arc that a ring's servers form over the
+# straight cable that closes the ring.
 PITCH, BULGE = 2.0, 1.2
 
 
@@ -131,7 +131,7 @@ class Torus(Topology):
         """Return the torus's drawing: a grid of the last two dimensions, other dimensions of grids.
 
         The dimensions extend to the right and downwards in turn, the last one to the right. Rings
-        are drawn as open curves, so that the cable that closes a ring is a straight line beside it.
+        are drawn as open curves, so that a straight cable closes each.
         """
         names = tuple(f"dimension {i}" for i in range(len(self.dimensions)))
         layout = Layout(dict.fromkeys(range(self.servers), (0.0, 0.0)), level_names=names)
