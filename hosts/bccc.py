@@ -153,7 +153,9 @@ def _path_by_settings(
 
 
 class BCCCRouting(HopByHop):
-    """Router of BCCC's routing, which ignores failures."""
+    """Router of BCCC's routing, which ignores failures; relays need only the IP destination."""
+
+    plain_ip = True
 
     def next_step(self, destination: int, came_by: int | None) -> Step | None:
         """Return the hop that corrects this server's digit, or that leads to the next place."""

@@ -192,7 +192,12 @@ def around(
 
 
 class KeyRouting(HopByHop):
-    """Router of key-based routing: each hop leads to a nearer neighbour that works."""
+    """Router of key-based routing: each hop leads to a nearer neighbour that works.
+
+    Relays need only the destination, so packets carry no header but their own IP header.
+    """
+
+    plain_ip = True
 
     def next_step(self, destination: int, came_by: int | None) -> Step | None:
         """Return the hop to the first nearer neighbour that works, None if none does."""
