@@ -12,8 +12,7 @@ paths around failures, also those that lead away from the destination at first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
 
 from hosts.base.algorithms import SHORTEST, Algorithm, Routed
 from hosts.base.failures import Failures
@@ -23,107 +22,81 @@ from hosts.base.path import Path, Step
 from hosts.base.rules import Rule, Values
 from topos.torus import Torus
 
+Ring = tuple[int, int, int]  # size, weight and first port of a dimension (`Torus.rings`)
 Hops = Iterator[tuple[int, int]]  # port and next server
 
 
-def numbers(torus: Torus) -> Any:
-    """Return the parameters of a torus for the path rules: one tuple of its sizes."""
-    return (torus.dimensions,)
+def toward(ring: Ring, here: int, destination: int) -> int:
+    """Return the step (1, -1 or 0) of the shorter way around a ring to the destination.
 
-
-def toward(size: int, own: int, goal: int) -> int:
-    """Return the step (1, -1 or 0) along a ring that leads to a coordinate on the shorter way.
-
-    If both ways are equally long, every second server chooses the other, to balance the load.
+    If both ways are equally long, servers with an odd coordinate step back, to balance the load.
     """
-    ahead = (goal - own) % size
+    size, weight, _ = ring
+    own = here // weight % size
+    ahead = (destination // weight - own) % size
     if ahead == 0:
         return 0
-    if 2 * ahead == size and size > 2:
-        return 1 if own % 2 == 0 else -1
-    return 1 if 2 * ahead <= size else -1
+    back = 2 * ahead > size or (2 * ahead == size and size > 2 and own % 2 == 1)
+    return -1 if back else 1
 
 
-def weight_of(sizes: Values[int], dimension: int) -> int:
-    """Return the distance of server numbers between neighbours along a dimension."""
-    weight = 1
-    for later in range(dimension + 1, len(sizes)):
-        weight *= sizes[later]
-    return weight
+def moved(ring: Ring, here: int, step: int) -> tuple[int, int]:
+    """Return the port of a step along a ring, and the next server."""
+    size, weight, port = ring
+    own = here // weight % size
+    back = 1 if step < 0 and size > 2 else 0
+    return port + back, here + ((own + step) % size - own) * weight
 
 
-def port_of(sizes: Values[int], dimension: int, step: int) -> int:
-    """Return the port of a direction; a dimension of size 2 has one port for both steps."""
-    port = 0
-    for earlier in range(dimension):
-        port += 2 if sizes[earlier] > 2 else 1
-    return port + 1 if step < 0 and sizes[dimension] > 2 else port
-
-
-def stepped(sizes: Values[int], server: int, dimension: int, step: int) -> int:
-    """Return the next server along a dimension."""
-    size, weight = sizes[dimension], weight_of(sizes, dimension)
-    own = server // weight % size
-    return server + ((own + step) % size - own) * weight
-
-
-def needed(sizes: Values[int], here: int, destination: int, dimension: int) -> int:
-    """Return the step (1, -1 or 0) that the shorter way takes along a dimension."""
-    size, weight = sizes[dimension], weight_of(sizes, dimension)
-    return toward(size, here // weight % size, destination // weight % size)
-
-
-def greedy(sizes: Values[int], source: int, destination: int, _choice: int) -> Hops:
+def greedy(rings: Values[Ring], source: int, destination: int, _choice: int) -> Hops:
     """Yield the hops of key-based routing without failures: dimension by dimension."""
     here = source
-    for dimension in range(len(sizes)):
-        step = needed(sizes, here, destination, dimension)
+    for dimension in range(len(rings)):
+        step = toward(rings[dimension], here, destination)
         while step != 0:
-            here = stepped(sizes, here, dimension, step)
-            yield port_of(sizes, dimension, step), here
-            step = needed(sizes, here, destination, dimension)
+            port, here = moved(rings[dimension], here, step)
+            yield port, here
+            step = toward(rings[dimension], here, destination)
 
 
-def parallel(sizes: Values[int], source: int, destination: int, choice: int) -> Hops:
+def parallel(rings: Values[Ring], source: int, destination: int, choice: int) -> Hops:
     """Yield the hops of the path that leaves by port `choice`; no two paths of a pair meet.
 
     A path corrects the dimension of its first hop either first, by the shorter way, or last: after
     a hop by the longer way, or away from a coordinate that was right.
     """
-    first, step = 0, 1
-    while port_of(sizes, first, -1) < choice:
+    first, count = 0, len(rings)
+    while first + 1 < count and rings[first + 1][2] <= choice:
         first += 1
-    if port_of(sizes, first, 1) != choice:
-        step = -1
-    short = needed(sizes, source, destination, first)
-    here = stepped(sizes, source, first, step)
-    yield choice, here
-    while step == short and needed(sizes, here, destination, first) != 0:
-        here = stepped(sizes, here, first, step)
-        yield choice, here
-    for turn in range(1, len(sizes)):
-        dimension = (first + turn) % len(sizes)
-        onward = needed(sizes, here, destination, dimension)
+    step = 1 if rings[first][2] == choice else -1
+    short = toward(rings[first], source, destination)
+    port, here = moved(rings[first], source, step)
+    yield port, here
+    for turn in range(count + 1):
+        dimension = (first + turn) % count
+        if turn == 0 and step != short:
+            continue
+        onward = toward(rings[dimension], here, destination)
         while onward != 0:
-            here = stepped(sizes, here, dimension, onward)
-            yield port_of(sizes, dimension, onward), here
-            onward = needed(sizes, here, destination, dimension)
-    if short == 0:
-        step = -step
-    while needed(sizes, here, destination, first) != 0:
-        here = stepped(sizes, here, first, step)
-        yield port_of(sizes, first, step), here
+            if turn == count:
+                onward = step if short != 0 else -step
+            port, here = moved(rings[dimension], here, onward)
+            yield port, here
+            onward = toward(rings[dimension], here, destination)
 
 
-def _most(torus: Torus) -> int:
-    """Return the maximum number of hops of a parallel path."""
-    return sum(size // 2 for size in torus.dimensions) + max(torus.dimensions)
+def _rule(hops: Callable[..., Hops], choices: Callable[[Torus], int]) -> Rule:
+    """Return a rule for a torus, whose cables join servers directly."""
+    return Rule(
+        hops,
+        lambda torus: (torus.rings,),
+        lambda torus: sum(size // 2 for size in torus.dimensions) + max(torus.dimensions),
+        lambda torus: [None] * torus.ports,
+        choices,
+    )
 
 
-KEY = Rule(greedy, numbers, _most, lambda torus: [None] * torus.ports)
-PARALLEL = Rule(
-    parallel, numbers, _most, lambda torus: [None] * torus.ports, lambda torus: torus.ports
-)
+KEY, PARALLEL = _rule(greedy, lambda _: 1), _rule(parallel, lambda torus: torus.ports)
 
 
 def nearer(torus: Torus, server: int, destination: int) -> Iterator[Step]:
@@ -133,15 +106,12 @@ def nearer(torus: Torus, server: int, destination: int) -> Iterator[Step]:
     >>> list(nearer(torus, torus.server("0.0"), torus.server("1.2")))
     [Step(port=0, peer=4), Step(port=2, peer=1), Step(port=3, peer=3)]
     """
-    coordinates = zip(
-        torus.dimensions, torus.digits(server), torus.digits(destination), strict=True
-    )
-    for dimension, (size, own, goal) in enumerate(coordinates):
-        step = toward(size, own, goal)
-        opposite = size > 2 and 2 * ((goal - own) % size) == size
-        for one in [step, -step] if opposite else [step] if step else []:
-            port = port_of(torus.dimensions, dimension, one)
-            yield Step(port, stepped(torus.dimensions, server, dimension, one))
+    for ring in torus.rings:
+        size, weight, _ = ring
+        if step := toward(ring, server, destination):
+            yield Step(*moved(ring, server, step))
+            if size > 2 and 2 * ((destination // weight - server // weight) % size) == size:
+                yield Step(*moved(ring, server, -step))
 
 
 def key_path(torus: Torus, source: int, destination: int) -> Path:

@@ -50,32 +50,30 @@ class Torus(Topology):
             f"a torus has one or more dimensions of size 2 or more, not {list(sizes)}",
         )
         super().__init__(*sizes)
-        # Distance of server numbers between neighbours along each dimension.
-        self.weights = tuple(math.prod(sizes[i + 1 :]) for i in range(len(sizes)))
         # Dimension and step (1 or -1) of each port; a dimension of size 2 has one port.
         self.directions = [
             (dimension, step)
             for dimension, size in enumerate(sizes)
             for step in ((1, -1) if size > 2 else (1,))
         ]
+        # Size, distance of the numbers of neighbours, and first port of each dimension.
+        self.rings = tuple(
+            (size, math.prod(sizes[i + 1 :]), self.directions.index((i, 1)))
+            for i, size in enumerate(sizes)
+        )
         self.servers = math.prod(sizes)
         self.switches = self.switch_ports = 0
         self.ports = len(self.directions)
         self.cables = self.servers * self.ports // 2
         self.check_size()
 
-    def opposite(self, port: int) -> int:
-        """Return the port of the opposite direction; the same port in a dimension of size 2."""
-        dimension, step = self.directions[port]
-        return port if self.dimensions[dimension] == 2 else port + step
-
     def server_plug(self, server: Number, port: int) -> Plug:
         """Return the next server in a port's direction, and its port of the opposite direction."""
         dimension, step = self.directions[port]
-        size, weight = self.dimensions[dimension], self.weights[dimension]
+        size, weight, _ = self.rings[dimension]
         coordinate = server // weight % size
         peer = server + ((coordinate + step) % size - coordinate) * weight
-        return Plug(peer, self.opposite(port), dimension)
+        return Plug(peer, port + step if size > 2 else port, dimension)
 
     def switch_plug(self, switch: Number, port: int) -> Plug:
         """Return no far end: a torus has no switches."""
@@ -83,12 +81,11 @@ class Torus(Topology):
 
     def digits(self, server: Number) -> tuple[Number, ...]:
         """Return the coordinates of a torus server, dimension 0 first."""
-        sizes = zip(self.dimensions, self.weights, strict=True)
-        return tuple(server // weight % size for size, weight in sizes)
+        return tuple(server // weight % size for size, weight, _ in self.rings)
 
     def server_at(self, digits: Sequence[Number]) -> Any:
         """Return the torus server with these coordinates."""
-        return sum(digit * weight for digit, weight in zip(digits, self.weights, strict=True))
+        return sum(digit * ring[1] for digit, ring in zip(digits, self.rings, strict=True))
 
     def radices(self) -> tuple[int, ...]:
         """Return the torus's sizes: the number of values of each coordinate."""
@@ -136,8 +133,8 @@ class Torus(Topology):
         names = tuple(f"dimension {i}" for i in range(len(self.dimensions)))
         layout = Layout(dict.fromkeys(range(self.servers), (0.0, 0.0)), level_names=names)
         pitch = [PITCH, PITCH]  # distance of neighbours along the dimension, right and downwards
-        for turn, size in enumerate(reversed(self.dimensions)):
-            axis, weight = turn % 2, self.weights[-1 - turn]
+        for turn, (size, weight, _) in enumerate(reversed(self.rings)):
+            axis = turn % 2
             for server, place in layout.positions.items():
                 coordinate = server // weight % size
                 along = coordinate * pitch[axis]
