@@ -40,6 +40,8 @@ class Network:
         Function that plans the distribution of a file from one server to several. From the
         topology, the source and the receivers it computes trees of hops, each of which carries an
         equal part of the file. Without it, a file is passed from receiver to receiver.
+    usual : str, optional
+        Default routing of live labs. Without it, the first routing with a router is used.
     headers : tuple of Header
         Packet headers of the network, in addition to DCell's, which all networks use for messages.
     """
@@ -48,6 +50,7 @@ class Network:
     rules: Mapping[str, Rule | SwitchPath] = field(default_factory=dict)
     paper_timers: Timers = PAPER
     distribution: Callable[[Any, int, Sequence[int]], Trees] | None = None
+    usual: str = ""
     headers: tuple[Header, ...] = ()
 
 

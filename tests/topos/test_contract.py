@@ -9,7 +9,9 @@ EXAMPLES = [spec for kind in topos.kinds() for spec in topos.network(kind).examp
 
 
 def test_all_six_networks_are_found() -> None:
-    assert {"bcube", "dcell", "dpillar", "fattree", "ficonn", "tree"} <= set(topos.kinds())
+    assert {"bcube", "dcell", "dpillar", "fattree", "ficonn", "tree", "torus", "bccc"} <= set(
+        topos.kinds()
+    )
 
 
 @pytest.mark.parametrize("spec", EXAMPLES)

@@ -311,9 +311,8 @@ class Topology(UidAddresses, ABC):
             switch = int(digits)
             if switch < self.switches:
                 return switch
-        raise PillarboxError(
-            f"{name!r} is not a switch of {self.spec}: its switches are s0 to s{self.switches - 1}"
-        )
+        known = f"its switches are s0 to s{self.switches - 1}" if self.switches else "it has none"
+        raise PillarboxError(f"{name!r} is not a switch of {self.spec}: {known}")
 
     def node(self, text: str) -> int:
         """Return the node with this address or name (``0.3``, ``0.3.dcell``, ``h7``, ``s3``)."""

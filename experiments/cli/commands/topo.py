@@ -85,7 +85,7 @@ def counts_as_text(topology: Topology) -> str:
     first, last = 0, topology.servers - 1
     rows = [
         ("servers", f"{topology.servers:,}"),
-        ("switches", f"{topology.switches:,} of up to {topology.switch_ports} ports"),
+        ("switches", _switches_text(topology)),
         ("ports per server", str(topology.ports)),
         ("cables", f"{topology.cables:,}"),
         ("diameter", _diameter_text(topology)),
@@ -95,6 +95,12 @@ def counts_as_text(topology: Topology) -> str:
         ("IPv4", _ip_range(topology)),
     ]
     return f"{topology.title} {topology.spec} ({topology.paper})\n\n{columns(rows)}"
+
+
+def _switches_text(topology: Topology) -> str:
+    """Return the number of switches and their ports, such as ``8 of up to 4 ports``."""
+    ports = f" of up to {topology.switch_ports} ports" if topology.switches else ""
+    return f"{topology.switches:,}{ports}"
 
 
 def cable_lines(topology: Topology) -> Iterator[dict[str, Any]]:

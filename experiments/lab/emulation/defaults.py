@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hosts.base.algorithms import algorithms
+from hosts.base.declarations import declared
 from hosts.live import lab_programs
 from topos.base.errors import UnknownNameError, require
 from topos.base.topology import Topology
@@ -27,5 +28,8 @@ def usual_routing(topology: Topology) -> str:
 
     The default is a routing that survives failures, if there is one.
     """
+    network = declared(topology.kind)
+    if network and network.usual:
+        return network.usual
     names = [name for name, found in algorithms(topology).items() if found.router]
     return next((name for name in ("dfr", "bsr", "tar", "mp-far-side") if name in names), names[0])

@@ -140,7 +140,7 @@ def _column_cells(measured: NetworkMeasures) -> list[tuple[str, str]]:
         ("", re.sub(r",(?=[a-z])", ", ", topology.spec)),
         ("servers", _number_text(topology.servers)),
         ("switches", _number_text(topology.switches)),
-        ("ports per switch", f"up to {topology.switch_ports}"),
+        ("ports per switch", f"up to {topology.switch_ports}" if topology.switches else "-"),
         ("cables (wires)", _number_text(topology.cables)),
         ("ports per server", _number_text(topology.ports)),
         ("diameter, bound", _bound_with_formula(topology.diameter_bound())),

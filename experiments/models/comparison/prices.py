@@ -86,6 +86,8 @@ def network_bill(topology: Topology, prices: PriceList) -> Bill:
     remarks: list[str] = []
 
     def listed_price(table: dict[int, float], ports: int, what: str, option: str) -> float | None:
+        if not ports:  # a network without switches
+            return 0.0
         fitting = [size for size in table if size >= ports]
         if not fitting:
             largest = f"ends at {max(table)}" if table else "is empty"

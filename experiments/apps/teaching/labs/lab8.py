@@ -43,7 +43,7 @@ NETWORKS: tuple[str, ...] = ()
 SERVER_PORTS, SWITCH_PORTS, DISJOINT = 2, 4, 2
 # Requirements for the student's topology: minimum and maximum number of servers, and maximum number
 # of hops. No network of Pillarbox has such a size with as few hops and ports.
-BRIEFS = ((25, 30, 3), (26, 30, 3), (28, 40, 4), (32, 40, 4), (36, 44, 4))
+BRIEFS = ((25, 30, 3), (26, 30, 3), (33, 40, 4), (34, 40, 4), (36, 44, 4))
 SPEC = re.compile(r"[a-z]\w{0,20}(,(\w{1,20}=)?\d{1,6}){1,8}", re.ASCII)
 MOST_SIZES = 3  # maximum number of graded network sizes of the student's class
 PACKETS, OTHER_PACKETS, FAULTY_PACKETS = 160, 40, 8

@@ -101,7 +101,9 @@ def _route_finder(topology: Topology, name: str, works: Bools, random: Generator
     around = _around_of(topology)
     if name in around:
         return around[name](topology, works, random)
-    if name in compiled_routings(topology):
+    known_algorithm = algorithms(topology).get(name)
+    avoids = known_algorithm is not None and known_algorithm.around is not None
+    if name in compiled_routings(topology) and not avoids:
         return lambda sources, destinations: working_routes(
             topology, name, sources, destinations, works, random
         )

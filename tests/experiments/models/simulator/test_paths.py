@@ -9,7 +9,6 @@ from experiments.models.simulator.hops import hops_of_flows
 from experiments.models.simulator.paths import compiled_routings, lengths, routes, routing_by_name
 from hosts.base.algorithms import algorithms, route
 from hosts.base.path import Path
-from hosts.bcube.paths import path_set
 from hosts.fattree import EQUAL_COST
 from topos.base.errors import PillarboxError
 from topos.base.spec import kinds
@@ -32,6 +31,11 @@ SPECS = (
     "tree,4,5",
     "fattree,4",
     "fattree,4,levels=5",
+    "torus,4,2,3",
+    "torus,5,2",
+    "bccc,3,1",
+    "bccc,2,2",
+    "bccc,4,0",
 )
 CASES = [(spec, name) for spec in SPECS for name in compiled_routings(topos.parse(spec))]
 SAMPLE = 60
@@ -47,7 +51,8 @@ def flows_of(network: topos.Topology) -> tuple[numpy.ndarray, numpy.ndarray]:
 def own_paths(network: topos.Topology, name: str, source: int, destination: int) -> list[Path]:
     """Return the routers' own path, or the whole set where the compiled form has one."""
     if name == "parallel":
-        return path_set(network, source, destination)
+        first = next(iter(algorithms(network)))
+        return route(network, first, source, destination, several=True).paths
     if name == "any":
         every = range(EQUAL_COST.choices(network))
         return [EQUAL_COST.path(network, source, destination, choice) for choice in every]
