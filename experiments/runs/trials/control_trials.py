@@ -1,4 +1,4 @@
-"""Short trials of a TCP congestion control compared with Reno: two flows share the port of one server."""
+"""Short trials of a TCP congestion control and of Reno: two flows share the port of one server."""
 
 from __future__ import annotations
 
