@@ -16,7 +16,7 @@ from experiments.apps.papers.shared.figure import Claim, Made, figure, quoted
 from experiments.models.comparison.prices import LIAO, network_bill
 from experiments.models.fluid.directed_links import link_count
 from experiments.models.fluid.rates import link_loads
-from experiments.models.simulator.paths import routes
+from experiments.models.simulator.paths import routes, routing_by_name
 from experiments.runs.reporting.reproduced.result import Point, Settings
 from topos.base.diameter import diameter
 from topos.base.spec import parse
@@ -33,12 +33,12 @@ QUICK_ORDERS = 3  # orders of each network with --quick
 THOUSAND = {
     BCCC: ("bccc,8,2", "bccc"),
     FICONN: ("ficonn,12,2", "tor"),
-    DPILLAR: ("dpillar,8,4", "minimal"),
+    DPILLAR: ("dpillar,8,4", "mp-random"),
 }
 QUICK_THOUSAND = {
     BCCC: ("bccc,3,2", "bccc"),
     FICONN: ("ficonn,8,1", "tor"),
-    DPILLAR: ("dpillar,8,2", "minimal"),
+    DPILLAR: ("dpillar,8,2", "mp-random"),
 }
 LINEAR, EXPONENTIAL = (
     quoted(sentence, "Li 2014, abstract")
@@ -71,7 +71,7 @@ def bccc(settings: Settings) -> Made:
         rows=[
             *points,
             *(claim.row for claim in claims),
-            *(row for name in networks for row in _values(name, *networks[name])),
+            *(row for name in networks for row in _values(name, *networks[name], settings.seed)),
         ],
         notes=(
             "; ".join(f"{name}: {spec.format('k')}" for name, (spec, _) in ORDERS.items())
@@ -121,14 +121,16 @@ def _exponential(points: list[Point]) -> Iterator[Claim]:
         yield Claim(row, at_least=True, wanted=2.0, sentence=EXPONENTIAL)
 
 
-def _values(name: str, spec: str, routing: str) -> Iterator[Point]:
+def _values(name: str, spec: str, routing: str, seed: int) -> Iterator[Point]:
     """Yield a network's size, cost and all-to-all throughput as rows."""
     network = parse(spec)
     bill = network_bill(network, LIAO)
     servers = numpy.arange(network.servers)
     source, destination = (ends.ravel() for ends in numpy.meshgrid(servers, servers))
     pairs = source != destination
-    found = routes(network, routing, source[pairs], destination[pairs])
+    random = numpy.random.default_rng(seed)
+    choice = random.integers(0, routing_by_name(network, routing).choices(network), pairs.sum())
+    found = routes(network, routing, source[pairs], destination[pairs], choice)
     # The flows over the fullest link get the smallest rate, also if rates are max-min fair.
     throughput = (network.servers - 1) / link_loads(found, None, link_count(network)).max()
     yield Point("servers", name, network.servers)
