@@ -72,9 +72,9 @@ def test_hops_and_path_are_one_to_one(spec: str) -> None:
     for a, b in itertools.product(range(0, bcube.servers, 5), range(bcube.servers)):
         for path in path_set(bcube, a, b):
             assert path_of(bcube, a, hops_of(bcube, path)) == path
-            assert reverse(path).servers == path.servers[::-1]
-            assert reverse(reverse(path)) == path
-            reverse(path).nodes(bcube)  # raises where a hop follows no cable
+            assert reverse(bcube, path).servers == path.servers[::-1]
+            assert reverse(bcube, reverse(bcube, path)) == path
+            reverse(bcube, path).nodes(bcube)  # raises where a hop follows no cable
 
 
 # -- on the wire ---------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ def test_probes_collect_the_least_of_in_and_out() -> None:
     answers = [header for _, header, _ in seen if header.protocol == Protocol.PROBE_RESPONSE]
     assert {header.source for header in answers} == {b}
     assert {path_of(bcube, b, header.path) for header in answers} == {
-        reverse(path) for path in path_set(bcube, a, b)
+        reverse(bcube, path) for path in path_set(bcube, a, b)
     }
 
 

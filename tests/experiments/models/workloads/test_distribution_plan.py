@@ -137,7 +137,7 @@ def test_nearest_servers_are_of_different_ports_first(spec: str) -> None:
             level
             for near in few
             for level in range(topology.k + 1)
-            if digit(topology.n, near, level) != digit(topology.n, 1, level)
+            if digit(topology.weights, near, level) != digit(topology.weights, 1, level)
         }
         assert len(levels) == 2
     with pytest.raises(PillarboxError, match="except the source"):
