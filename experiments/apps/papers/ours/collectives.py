@@ -20,6 +20,7 @@ from experiments.models.workloads.collectives.schedules import bml_threads
 from experiments.runs.reporting.reproduced.result import Point, Settings
 from topos.base.spec import parse
 from topos.base.topology import Topology
+from topos.bcube import BCube
 
 RING, RANDOM, BML = "ring", "ring, ranks at random", "BML"
 DRAWS = 5

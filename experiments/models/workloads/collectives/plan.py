@@ -26,6 +26,7 @@ from experiments.models.workloads.workload import Workload
 from topos.base.digits import DigitNetwork
 from topos.base.errors import UnknownNameError, meant, require
 from topos.base.topology import Topology
+from topos.bcube import BCube
 
 ELEMENT_BYTES = 4  # size of a data element (int32) in bytes
 MOST_BYTES = 1 << 31  # maximum data of all ranks in bytes, held in one process's memory
@@ -60,10 +61,9 @@ class AlgorithmRequest(NamedTuple):
         return int(value)
 
     def gloo_base(self) -> int:
-        """Return the base of Gloo's all-reduce: the size of equal levels, 2 in other networks."""
-        network = self.topology
-        equal = isinstance(network, DigitNetwork) and len(set(network.sizes)) == 1
-        return self.whole_number("base", network.radices()[-1] if equal else 2, 2)
+        """Return the base of Gloo's all-reduce: BCube's ports per switch, 2 in other networks."""
+        n = self.topology.n if isinstance(self.topology, BCube) else 2
+        return self.whole_number("base", n, 2)
 
     def bml_schedules(self) -> list[schedules.DigitSchedule]:
         """Return the exchange schedules of BML's threads, one thread per level (digit)."""

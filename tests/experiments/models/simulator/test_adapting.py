@@ -125,6 +125,7 @@ class PlainBsr(Plain):
         asking = {number: False for number, _ in flows if self.probe_s[number] <= self.now}
         for number in asking:
             self.flows[number].probing = True
+            self.flows[number].probed_early = False
         for number, flow in large:
             if self.pairs.should_probe_early(number, flow, self.now):
                 asking[number] = flow.probed_early = flow.probing = True
