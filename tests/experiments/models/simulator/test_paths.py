@@ -11,6 +11,7 @@ from hosts.base.algorithms import algorithms, route
 from hosts.base.path import Path
 from hosts.bcube.paths import path_set
 from hosts.fattree import EQUAL_COST
+from hosts.mesh import BY_PORT
 from topos.base.errors import PillarboxError
 from topos.base.spec import kinds
 
@@ -32,6 +33,10 @@ SPECS = (
     "tree,4,5",
     "fattree,4",
     "fattree,4,levels=5",
+    "rail,4,2",
+    "rail,3,2,2",
+    "mesh,3,3",
+    "mesh,4,3,2",
 )
 CASES = [(spec, name) for spec in SPECS for name in compiled_routings(topos.parse(spec))]
 SAMPLE = 60
@@ -46,6 +51,9 @@ def flows_of(network: topos.Topology) -> tuple[numpy.ndarray, numpy.ndarray]:
 
 def own_paths(network: topos.Topology, name: str, source: int, destination: int) -> list[Path]:
     """Return the routers' own path, or the whole set where the compiled form has one."""
+    if name == "by-port":
+        every = range(BY_PORT.choices(network))
+        return [BY_PORT.path(network, source, destination, choice) for choice in every]
     if name == "parallel":
         return path_set(network, source, destination)
     if name == "any":
