@@ -121,7 +121,7 @@ class Mesh(DigitNetwork):
         for weight, size in zip(self.weights, self.sizes, strict=False):
             radius = 1.1 * reach / math.sin(math.pi / size)
             for server, (x, y) in positions.items():
-                turn = 2 * math.pi * (server // weight % size) / size
+                turn = 2 * math.pi * (server // weight % size) / size + len(discs)
                 positions[server] = polar((x, y), radius, turn)
             reach += radius
             discs.append((weight * size, reach))

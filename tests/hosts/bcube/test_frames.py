@@ -300,7 +300,9 @@ def test_source_is_told_of_a_link_once_in_a_while_however_many_packets_meet_it()
 
 @pytest.mark.parametrize("bcube", [BCube(2, 4), BCube(65, 0)])
 def test_larger_bcubes_than_the_header_can_name_are_refused(bcube: BCube) -> None:
-    with pytest.raises(PillarboxError, match=r"at most 4 levels .* of at most 64 servers") as refused:
+    with pytest.raises(
+        PillarboxError, match=r"at most 4 levels .* of at most 64 servers"
+    ) as refused:
         BSR(bcube, 0)
     assert bcube.spec in str(refused.value)
     assert BSR(BCube(64, 0), 63).table

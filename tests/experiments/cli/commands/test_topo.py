@@ -134,9 +134,9 @@ def test_help_has_examples() -> None:
     assert "pillarbox topo dcell,4,1 --cables" in shown
 
 
-def test_demo_draws_the_four_networks(tmp_path: Path) -> None:
+def test_demo_draws_the_networks_whose_servers_relay(tmp_path: Path) -> None:
     ran = pillarbox("demo", "--drawings", "--out", str(tmp_path / "new" / "folder"))
     assert ran.returncode == 0, ran.stderr
     drawn = {file.stem: file.stat().st_size for file in (tmp_path / "new" / "folder").iterdir()}
-    assert set(drawn) == {"bcube", "dcell", "dpillar", "ficonn"}
+    assert set(drawn) == {"bcube", "dcell", "dpillar", "ficonn", "mesh", "rail"}
     assert min(drawn.values()) > 10_000
