@@ -117,7 +117,8 @@ class Mesh(DigitNetwork):
     def layout(self) -> Layout:
         """Return the drawing: circles of servers on circles of circles, one per dimension."""
         positions: dict[int, Point] = dict.fromkeys(range(self.servers), (0.0, 0.0))
-        reach, discs = 0.65, []  # reach: radius of the disc around a cell, which grows by level
+        reach = 0.65  # radius of the disc around a cell, which grows from level to level
+        discs: list[tuple[int, float]] = []  # servers and radius of a cell, by level
         for weight, size in zip(self.weights, self.sizes, strict=False):
             radius = 1.1 * reach / math.sin(math.pi / size)
             for server, (x, y) in positions.items():

@@ -72,7 +72,7 @@ class Rail(SwitchedDigits):
 
     def bisection(self) -> Bound:
         """Return no value: the paper has none, and halving a level is not always the least cut."""
-        formula = "<= N / 2: half of the cables of every switch of a level with an even size"
+        formula = "<= N / 2, if a level has an even size"
         return Bound(None, formula, "the structure")
 
     def disjoint_paths(self) -> Bound:
