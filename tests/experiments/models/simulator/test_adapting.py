@@ -219,6 +219,7 @@ CASES = [
     ("bcube,4,1", "bsr", PlainBsr),
     ("bcube,4,2", "bsr", PlainBsr),
     ("bcube,3,3,servers=54", "bsr", PlainBsr),
+    ("rail,4,3", "bsr", PlainBsr),
     ("dpillar,4,2", "mp-aware", PlainAware),
     ("dpillar,4,3", "mp-aware", PlainAware),
     ("dpillar,8,2", "mp-aware", PlainAware),
