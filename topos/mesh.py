@@ -99,7 +99,7 @@ class Mesh(DigitNetwork):
         """Return the cut between the halves of the smallest dimension, if its size is even."""
         size = min(self.sizes)
         value = self.servers * size / 4 if size % 2 == 0 else None
-        return Bound(value, "N s / 4, if the smallest size s is even", "the structure")
+        return Bound(value, "N s / 4 (s: the smallest size, if even)", "the structure")
 
     def disjoint_paths(self) -> Bound:
         """Return the number of disjoint paths: one per port (see `hosts.mesh`)."""
@@ -109,7 +109,7 @@ class Mesh(DigitNetwork):
         """Return a sentence that describes the mesh: servers, dimensions, ports."""
         sizes = " x ".join(map(str, self.sizes))
         return (
-            f"{len(self.sizes)}D-FullMesh of {self.servers_text()} ({sizes}) without switches: "
+            f"nD-FullMesh of {self.servers_text()} ({sizes}) without switches: "
             f"each server has {count_text(self.ports, 'port')}, one to every server that differs "
             "in one digit."
         )

@@ -72,7 +72,7 @@ class Rail(SwitchedDigits):
 
     def bisection(self) -> Bound:
         """Return no value: the paper has none, and halving a level is not always the least cut."""
-        formula = "<= N / 2, if a level has an even size"
+        formula = "<= N / 2 (if a level has an even size)"
         return Bound(None, formula, "the structure")
 
     def disjoint_paths(self) -> Bound:
@@ -85,6 +85,6 @@ class Rail(SwitchedDigits):
         more = f" in each of {self.servers // (domain * domains)} groups" if further else ""
         return (
             f"Rail-only network of {self.servers_text()}: {count_text(domains, 'domain')} of "
-            f"{count_text(domain, 'server')}{more}; each server has a port to its domain and one "
-            f"{'per level of rails' if further else 'to its rail'}."
+            f"{count_text(domain, 'server')}{more}; each server has {self.ports} ports, one to its "
+            f"domain and one {'per level of rails' if further else 'to its rail'}."
         )
