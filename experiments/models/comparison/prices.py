@@ -94,7 +94,7 @@ def network_bill(topology: Topology, prices: PriceList) -> Bill:
                 f"{option} {ports}=NUMBER"
             )
             return None
-        if min(fitting) > ports > 0:  # without a remark in a network without switches
+        if min(fitting) > ports > 0:
             used = "any size" if min(fitting) == ANY_SIZE else f"{min(fitting)} ports"
             remarks.append(f"{what} for {used} are used for {ports} ports")
         return table[min(fitting)]
