@@ -58,10 +58,13 @@ class Network:
 def headers() -> tuple[Header, ...]:
     """Return the packet headers of all networks; each has its own version number.
 
+    Networks may share a header: `hosts.rail` and `hosts.mesh` use that of BCube.
+
     >>> [header.name for header in headers()]
     ['dcn', 'bcube']
     """
-    declared_headers = (DCN, *(header for network in all_declared() for header in network.headers))
+    of_networks = (header for network in all_declared() for header in network.headers)
+    declared_headers = tuple({id(header): header for header in (DCN, *of_networks)}.values())
     for values in (
         [header.name for header in declared_headers],
         [form.name for header in declared_headers for form in header.forms],

@@ -34,8 +34,9 @@ class Rule(NamedTuple):
     """
 
     hops: Callable[..., Iterator[tuple[int, int]]]
-    # function from a topology to the numbers that the rule needs (such as n and k)
-    numbers: Callable[[Any], tuple[int, ...]]
+    # Function from a topology to the parameters that the rule needs: numbers, or tuples of numbers
+    # (the simulator compiles a rule for each length of a tuple).
+    numbers: Callable[[Any], tuple[Any, ...]]
     most: Callable[[Any], int]  # function from a topology to the maximum number of hops of a path
     # Ingress port at the next server of a hop through a switch, indexed by egress port.
     # The entry is None for egress ports with a direct cable between two servers.
@@ -68,7 +69,7 @@ class SwitchPath(NamedTuple):
     """
 
     links: Callable[..., Iterator[tuple[int, int]]]
-    numbers: Callable[[Any], tuple[int, ...]]
+    numbers: Callable[[Any], tuple[Any, ...]]
     most: Callable[[Any], int]  # function from a topology to the maximum number of links of a path
     choices: Callable[[Any], int] = lambda _: 1
 

@@ -15,45 +15,49 @@ from hosts.base.actions import Action, Drop
 from hosts.base.bounded import Seen
 from hosts.base.path import Step
 from hosts.base.router import Router
-from hosts.bcube.paths import width
+from hosts.bcube.paths import step_to, width
 from hosts.bcube.rules import digit, with_digit
 from hosts.wire.bcube import BCubeHeader, Hop
 from hosts.wire.dcn import Protocol, broadcast
-from topos.bcube import BCube
+from topos.base.digits import DigitNetwork
 
 REMEMBERED = 4096  # capacity of the table of received broadcast packets (duplicate detection)
 
 
-def onward(bcube: BCube, source: int, level: int, here: int) -> Iterator[Step]:
+def onward(bcube: DigitNetwork, source: int, level: int, here: int) -> Iterator[Step]:
     """Yield the hops by which server `here` forwards a broadcast in its source's spanning tree.
 
     The trees are those of Fig. 5. In Part I, the hop to a server changes one digit, and the server
     forwards copies in that dimension and in the later ones. In Part II, the servers that have the
     source's digit of that level receive the copy from their neighbour with the previous digit.
+    >>> from topos.bcube import BCube
     >>> bcube = BCube(4, 1)
     >>> [bcube.address(step.peer) for step in onward(bcube, 0, 1, bcube.server("1.0"))]
     ['2.0', '1.1']
     """
 
     def turned(dimension: int) -> int:
-        value = (digit(bcube.n, here, dimension) + 1) % width(bcube, dimension)
-        return with_digit(bcube.n, here, dimension, value)
+        value = (digit(bcube.weights, here, dimension) + 1) % width(bcube, dimension)
+        return with_digit(bcube.weights, here, dimension, value)
+
+    def hop_to(dimension: int) -> Step:
+        return step_to(bcube, here, dimension, turned(dimension))
 
     def away(dimension: int) -> int:
-        own, first = (digit(bcube.n, server, dimension) for server in (here, source))
+        own, first = (digit(bcube.weights, server, dimension) for server in (here, source))
         return (own - first) % width(bcube, dimension)
 
     if here == source or away(level) == 0:
         if here == source and width(bcube, level) > 1:
-            yield Step(level, turned(level))  # hop to the root of the level's spanning tree
+            yield hop_to(level)  # hop to the root of the level's spanning tree
         return
     dimensions = [(level + i) % (bcube.k + 1) for i in range(bcube.k + 1)]
     last = max(i for i, dimension in enumerate(dimensions) if away(dimension))
     for dimension in dimensions[last:]:
         if away(dimension) + 1 < width(bcube, dimension):
-            yield Step(dimension, turned(dimension))
+            yield hop_to(dimension)
     if away(level) + 1 == width(bcube, level) and turned(level) != source:
-        yield Step(level, turned(level))
+        yield hop_to(level)
 
 
 class BCubeBroadcasts:

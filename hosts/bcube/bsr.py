@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from hosts.base.actions import Action, Deliver, Drop
 from hosts.base.bandwidth import Direction
@@ -35,12 +35,13 @@ from hosts.base.probing import Pace
 from hosts.bcube.forwarding import Forwarding
 from hosts.bcube.gateways import Gateways, ranked
 from hosts.bcube.pairs import PairFlow, Pairs
-from hosts.bcube.selection import Selection
+from hosts.bcube.paths import path_set
+from hosts.bcube.selection import PathSet, Selection
 from hosts.wire.dcn import Protocol
 from hosts.wire.ipv4 import BROADCASTS, FlowKey, Ipv4Header
 from hosts.wire.messages import Probe, ProbeResponse
 from topos.base.addressing import dotted_quad
-from topos.bcube import BCube
+from topos.base.digits import DigitNetwork
 
 MOST_FLOWS = 4096
 MOST_ROUND = 2**32 - 1  # maximum value of a probe message's round field
@@ -67,9 +68,11 @@ class BSR(Forwarding):
         Gateways per external prefix, such as ``0.0.0.0/0``; the same for all servers.
     """
 
+    path_set: ClassVar[PathSet] = staticmethod(path_set)  # the paths from which flows choose
+
     def __init__(
         self,
-        topology: BCube,
+        topology: DigitNetwork,
         server: int,
         *,
         gateways: Mapping[str, Sequence[int]] | None = None,
@@ -185,6 +188,7 @@ class BSR(Forwarding):
                     partial(self.flow_answers_change, key),
                     HOP_COST * self.bandwidth.rate_bps,
                     MOVE_GAIN * self.bandwidth.rate_bps,
+                    type(self).path_set,
                 )
                 if selection.path:
                     return selection
@@ -271,6 +275,7 @@ class BSR(Forwarding):
         flow = self.flows.get(key)
         if flow is None or not flow.sent_bytes:
             return []
+        flow.probed_early = False  # an early round is allowed once in each regular interval
         return self._begin_round(key, flow, now, urgent=False)
 
     def answered(self, response: ProbeResponse, path: Path, now: float) -> list[Action]:

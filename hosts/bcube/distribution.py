@@ -12,16 +12,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from hosts.bcube.paths import complete_graph, spanning_trees
+from hosts.bcube.paths import complete_graph, spanning_trees, width
 from hosts.bcube.rules import digit, with_digit
-from topos.bcube import BCube
+from topos.base.digits import DigitNetwork
 
 Hop = tuple[int, int]  # sender and receiver of a hop, two neighbouring servers
 
 
-def trees(bcube: BCube, source: int, receivers: Sequence[int]) -> list[list[Hop]]:
+def trees(bcube: DigitNetwork, source: int, receivers: Sequence[int]) -> list[list[Hop]]:
     """Return the trees that distribute data to the receivers; each is a list of hops.
 
+    >>> from topos.bcube import BCube
     >>> bcube = BCube(4, 1)  # chunk replication of section 7.5: A = 0.0, B = 0.1, C = 1.0
     >>> for tree in trees(bcube, 0, [1, 4]):
     ...     print(*(f"{bcube.address(a)}-{bcube.address(b)}" for a, b in tree))
@@ -38,21 +39,28 @@ def trees(bcube: BCube, source: int, receivers: Sequence[int]) -> list[list[Hop]
     ]
 
 
-def _differing_level(bcube: BCube, source: int, receiver: int) -> int | None:
+def _differing_level(bcube: DigitNetwork, source: int, receiver: int) -> int | None:
     """Return the level of the only digit in which two addresses differ, None if several differ."""
     differing = [
         level
         for level in range(bcube.k + 1)
-        if digit(bcube.n, source, level) != digit(bcube.n, receiver, level)
+        if digit(bcube.weights, source, level) != digit(bcube.weights, receiver, level)
     ]
     return differing[0] if len(differing) == 1 else None
 
 
-def _complete_graph_trees(bcube: BCube, source: int, receivers: Sequence[int]) -> list[list[Hop]]:
+def _complete_graph_trees(
+    bcube: DigitNetwork, source: int, receivers: Sequence[int]
+) -> list[list[Hop]]:
     """Return a tree per receiver: the receiver gets its part of the data first and forwards it."""
     # A level without a receiver needs some server as its corner, whose edges are not used.
     corners = [
-        with_digit(bcube.n, source, level, (digit(bcube.n, source, level) + 1) % bcube.n)
+        with_digit(
+            bcube.weights,
+            source,
+            level,
+            (digit(bcube.weights, source, level) + 1) % width(bcube, level),
+        )
         for level in range(bcube.k + 1)
     ]
     for receiver in receivers:

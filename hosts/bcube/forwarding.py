@@ -47,8 +47,8 @@ from hosts.wire.dcn import Protocol, is_multicast
 from hosts.wire.frame import ETH_DCN, Frame
 from hosts.wire.ipv4 import FlowKey, flow_key
 from hosts.wire.messages import CableCut, PathFailure, Probe, ProbeResponse
+from topos.base.digits import DigitNetwork
 from topos.base.errors import require
-from topos.bcube import BCube
 
 MOST_FAILED_LINKS = 1024
 MOST_PASSING = 256  # capacity of the table of forwarded probes, by source and next hop
@@ -63,12 +63,13 @@ class Forwarding(Router):
     # Packets follow their source routes: link changes do not invalidate all cached actions.
     answers_outlive_links: ClassVar[bool] = True
 
-    def __init__(self, topology: BCube, server: int, **common: Any) -> None:
+    def __init__(self, topology: DigitNetwork, server: int, **common: Any) -> None:
         require(
-            topology.k <= MOST_LEVEL and topology.n <= MOST_VALUE + 1,
+            topology.k <= MOST_LEVEL and max(topology.sizes) <= MOST_VALUE + 1,
             f"{topology.spec} is too large for BCube's header, which names digits up to "
-            f"{MOST_LEVEL} and their values up to {MOST_VALUE}: choose k <= {MOST_LEVEL} and "
-            f"n <= {MOST_VALUE + 1} (Guo 2009, section 7.1)",
+            f"{MOST_LEVEL} and their values up to {MOST_VALUE}: choose at most {MOST_LEVEL + 1} "
+            f"levels (k <= {MOST_LEVEL}) of at most {MOST_VALUE + 1} servers (Guo 2009, section "
+            "7.1)",
         )
         super().__init__(topology, server, **common)
         self.table = NeighbourTable(topology, server)
@@ -239,7 +240,9 @@ class Forwarding(Router):
         if path is None or path.destination != self.server:
             return [Drop("no such path")]
         response = ProbeResponse(*self._limited_probe(probe, port))
-        return self.send_along(reverse(path), Protocol.PROBE_RESPONSE, response.pack())
+        return self.send_along(
+            reverse(self.topology, path), Protocol.PROBE_RESPONSE, response.pack()
+        )
 
     def _process_response(
         self, header: BCubeHeader, response: ProbeResponse, now: float
@@ -248,7 +251,7 @@ class Forwarding(Router):
         if path is None or path.destination != self.server:
             return [Drop("no such path")]
         self._clear_failures(path)
-        return self.answered(response, reverse(path), now)
+        return self.answered(response, reverse(self.topology, path), now)
 
     # -- failures --------------------------------------------------------------------------------
 
@@ -266,7 +269,7 @@ class Forwarding(Router):
         messages = self._notify_source(path, step, now)
         if header.protocol == Protocol.PROBE or not self.may_return(body, now):
             return [Drop(NEXT_HOP_DOWN, body), *messages]
-        return [*messages, *self.send_along(reverse(path), Protocol.RETURNED, body)]
+        return [*messages, *self.send_along(reverse(self.topology, path), Protocol.RETURNED, body)]
 
     def _resend_returned(self, packet: bytes, now: float) -> list[Action]:
         """Send a packet again that a relay has returned after its path-failure message."""
@@ -296,13 +299,15 @@ class Forwarding(Router):
         self.notified.put((path.source, step), None, now)
         # No flow is named: all flows of the source that use the failed link have to leave the link.
         message = PathFailure(step.port, self.uid, self.topology.uid(step.peer), flow=None)
-        return self.send_along(reverse(path), Protocol.PATH_FAILURE, message.pack())
+        return self.send_along(reverse(self.topology, path), Protocol.PATH_FAILURE, message.pack())
 
     # Departs from the paper: there, neighbours detect the cut cable by missed heart-beats.
     def _notify_neighbour(self, step: Step, now: float) -> list[Action]:
         """Notify a neighbour on a switch that this server's cable to the switch is cut."""
         if self.neighbours.carrier(step.port):
             return []  # the port has carrier: a silent neighbour, but no cable cut here
+        if self.topology.server_plug(self.server, step.port).node == step.peer:
+            return []  # a direct cable: the neighbour's port has lost its carrier, too
         failures = self.failures(now)
         for path in path_set(self.topology, self.server, step.peer):
             if failures.first_on(self.topology, path) is None:
@@ -349,10 +354,11 @@ class Forwarding(Router):
         """Return the link in a path-failure message, None if the network has no such link."""
         bcube = self.topology
         server, peer = bcube.server_of_uid(message.server), bcube.server_of_uid(message.peer)
-        level = message.port
-        if not (0 <= server < bcube.servers and 0 <= peer < bcube.servers and level <= bcube.k):
+        servers = range(bcube.servers)
+        if not (server in servers and peer in servers and message.port < bcube.ports):
             return None
-        if server == peer or corrected(bcube.n, server, peer, level) != peer:
+        level = bcube.level_of_port(message.port)
+        if server == peer or corrected(bcube.weights, server, peer, level) != peer:
             return None
         return frozenset((server, peer))
 

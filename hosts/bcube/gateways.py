@@ -17,8 +17,8 @@ import struct
 from collections.abc import Mapping, Sequence
 
 from hosts.wire.ipv4 import FlowKey
+from topos.base.digits import DigitNetwork
 from topos.base.errors import PillarboxError, require
-from topos.bcube import BCube
 
 _RANKED = struct.Struct(">IIBHHI")
 
@@ -26,12 +26,13 @@ _RANKED = struct.Struct(">IIBHHI")
 class Gateways:
     """Table of the gateway servers for each external IPv4 prefix.
 
+    >>> from topos.bcube import BCube
     >>> gateways = Gateways(BCube(4, 1), {"0.0.0.0/0": [0, 5], "192.0.2.0/24": [7]})
     >>> gateways.serving(0xC0000201), gateways.serving(0x08080808)
     ((7,), (0, 5))
     """
 
-    def __init__(self, bcube: BCube, servers_of: Mapping[str, Sequence[int]]) -> None:
+    def __init__(self, bcube: DigitNetwork, servers_of: Mapping[str, Sequence[int]]) -> None:
         found = []
         for text, servers in servers_of.items():
             network = _parse_prefix(text)

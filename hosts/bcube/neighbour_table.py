@@ -12,7 +12,7 @@ from hosts.base.failures import Pair
 from hosts.base.path import Step
 from hosts.bcube.source_routes import next_server
 from hosts.wire.bcube import HOPS, Hop
-from topos.bcube import BCube
+from topos.base.digits import DigitNetwork
 
 
 class Neighbour:
@@ -28,6 +28,7 @@ class Neighbour:
 class NeighbourTable:
     """BCube's neighbour status table of one server, indexed by the hop byte (NHA) of headers.
 
+    >>> from topos.bcube import BCube
     >>> table = NeighbourTable(BCube(4, 1), server=0)
     >>> table.look_up(Hop(level=1, value=3)).step.peer
     12
@@ -35,7 +36,7 @@ class NeighbourTable:
     (None, None, 6)
     """
 
-    def __init__(self, bcube: BCube, server: int) -> None:
+    def __init__(self, bcube: DigitNetwork, server: int) -> None:
         self.server = server
         self._entries: list[Neighbour | None] = []
         self._by_step: dict[Step, Neighbour] = {}
@@ -44,7 +45,7 @@ class NeighbourTable:
             if peer is None:
                 self._entries.append(None)
             else:
-                neighbour = Neighbour(Step(hop.level, peer))
+                neighbour = Neighbour(Step(bcube.port_towards(server, *hop), peer))
                 self._entries.append(neighbour)
                 self._by_step[neighbour.step] = neighbour
 

@@ -2,9 +2,10 @@
 
 # Departs from the paper: connections between the same two servers that start together find the same
 # path free, and would share that path until one of them probes again. So a large flow that shares
-# its path with another one, while a working path has fewer flows of the pair, probes once before
-# its interval ends. The available bandwidth of a path is limited to an equal share among the pair's
-# flows on it, since byte counters do not show the load of flows that have just started or moved.
+# its path with another one, while a working path has fewer flows of the pair, probes once
+# before each of its intervals ends. The available bandwidth of a path is limited to an equal share
+# among the pair's flows on it, since byte counters do not show the load of flows that have just
+# started or moved.
 
 Only one flow of a pair at a time probes early: otherwise all flows would again find the same path
 free. The rules are in `hosts.bcube.rules`.
@@ -33,7 +34,7 @@ class PairFlow:
     sent_bytes: int = 0
     round: int = 0  # number of the flow's last probe round, 0 before the first
     probing: bool = False  # True while the last probe round is under way
-    # True if the flow has started a probe round before its probe interval ended
+    # True if the flow has started a probe round before its current probe interval ended
     probed_early: bool = False
 
 

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from hosts.base.path import Path, Step
 from hosts.bcube import rules
-from hosts.bcube.rules import BCUBE_ROUTING, BUILD_PATH_SET, corrected, digit, numbers, with_digit
-from topos.bcube import BCube
+from hosts.bcube.rules import BCUBE_ROUTING, BUILD_PATH_SET, corrected, digit, with_digit
+from topos.base.digits import DigitNetwork
 
 
 class Edge(NamedTuple):
@@ -27,16 +27,22 @@ class Edge(NamedTuple):
     level: int
 
 
-def width(bcube: BCube, level: int) -> int:
-    """Return the number of values of a BCube digit: n, or fewer for digit k of a partial BCube."""
-    return rules.width(*numbers(bcube), level)
+def width(bcube: DigitNetwork, level: int) -> int:
+    """Return the number of values of a digit: n in BCube, fewer for digit k of a partial one."""
+    return rules.width(bcube.weights, level)
 
 
-def path(bcube: BCube, source: int, destination: int, order: Sequence[int] = ()) -> Path:
+def step_to(bcube: DigitNetwork, server: int, level: int, peer: int) -> Step:
+    """Return the hop from a server to a peer that differs in the digit at a level only."""
+    return Step(bcube.port_towards(server, level, digit(bcube.weights, peer, level)), peer)
+
+
+def path(bcube: DigitNetwork, source: int, destination: int, order: Sequence[int] = ()) -> Path:
     """Return BCubeRouting's path that corrects digits in the given order of levels.
 
     The default order is k, k - 1, ..., 0.
 
+    >>> from topos.bcube import BCube
     >>> bcube = BCube(4, 1)
     >>> print(*map(bcube.address, path(bcube, bcube.server("0.0"), bcube.server("2.3")).servers))
     0.0 2.0 2.3
@@ -45,16 +51,17 @@ def path(bcube: BCube, source: int, destination: int, order: Sequence[int] = ())
         return BCUBE_ROUTING.path(bcube, source, destination)
     servers = [source]
     for level in order:
-        servers.append(corrected(bcube.n, servers[-1], destination, level))
+        servers.append(corrected(bcube.weights, servers[-1], destination, level))
     hops = zip(order, pairwise(servers), strict=True)
     return Path(source, tuple(Step(level, b) for level, (a, b) in hops if a != b))
 
 
-def path_set(bcube: BCube, source: int, destination: int) -> list[Path]:
+def path_set(bcube: DigitNetwork, source: int, destination: int) -> list[Path]:
     """Return the k + 1 parallel paths of BuildPathSet, P_k first, with at most k + 2 hops each.
 
     If digit k of a partial BCube has a single value, P_k is missing.
 
+    >>> from topos.bcube import BCube
     >>> bcube = BCube(8, 3)  # the example of Fig. 4
     >>> for path in path_set(bcube, bcube.server("0.0.0.1"), bcube.server("1.0.1.1")):
     ...     print(*map(bcube.address, path.servers))
@@ -69,7 +76,7 @@ def path_set(bcube: BCube, source: int, destination: int) -> list[Path]:
 
 
 def complete_graph(
-    bcube: BCube, source: int, neighbours: Sequence[int]
+    bcube: DigitNetwork, source: int, neighbours: Sequence[int]
 ) -> dict[tuple[int, int], Path]:
     """Return edge-disjoint paths between any two of the source and its neighbours (Theorem 4).
 
@@ -80,20 +87,20 @@ def complete_graph(
     members = [source, *neighbours]
     paths = {}
     for level, member in enumerate(neighbours):
-        if with_digit(bcube.n, member, level, digit(bcube.n, source, level)) != source:
+        if with_digit(bcube.weights, member, level, digit(bcube.weights, source, level)) != source:
             raise ValueError(f"server {member} is no level-{level} neighbour of {source}")
         paths[source, member] = Path(source, (Step(level, member),))
         paths[member, source] = Path(member, (Step(level, source),))
     for low in range(len(neighbours)):
         for high in range(low + 1, len(neighbours)):
             a, b = members[low + 1], members[high + 1]
-            both = with_digit(bcube.n, a, high, digit(bcube.n, b, high))
+            both = with_digit(bcube.weights, a, high, digit(bcube.weights, b, high))
             paths[a, b] = Path(a, (Step(high, both), Step(low, b)))
             paths[b, a] = Path(b, (Step(low, both), Step(high, a)))
     return paths
 
 
-def spanning_trees(bcube: BCube, source: int) -> list[list[Edge]]:
+def spanning_trees(bcube: DigitNetwork, source: int) -> list[list[Edge]]:
     """Return k + 1 spanning trees from the source that share no directed link (BuildMultipleSPTs).
 
     Each edge comes after the edge by which its sender is reached. A level whose digit has a single
@@ -110,10 +117,10 @@ def spanning_trees(bcube: BCube, source: int) -> list[list[Edge]]:
     ]
 
 
-def _spanning_tree(bcube: BCube, source: int, level: int) -> list[Edge]:
+def _spanning_tree(bcube: DigitNetwork, source: int, level: int) -> list[Edge]:
     def turned(server: int, dimension: int, by: int) -> int:
-        value = (digit(bcube.n, server, dimension) + by) % width(bcube, dimension)
-        return with_digit(bcube.n, server, dimension, value)
+        value = (digit(bcube.weights, server, dimension) + by) % width(bcube, dimension)
+        return with_digit(bcube.weights, server, dimension, value)
 
     root = turned(source, level, 1)
     edges = [Edge(source, root, level)]
@@ -132,6 +139,7 @@ def _spanning_tree(bcube: BCube, source: int, level: int) -> list[Edge]:
     same_digit = (  # Part II
         server
         for server in range(bcube.servers)
-        if server != source and digit(bcube.n, server, level) == digit(bcube.n, source, level)
+        if server != source
+        and digit(bcube.weights, server, level) == digit(bcube.weights, source, level)
     )
     return edges + [Edge(turned(server, level, -1), server, level) for server in same_digit]

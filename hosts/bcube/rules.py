@@ -1,7 +1,8 @@
 """BCube's rules (Guo 2009, section 3), on plain numbers: see `hosts.base.rules`.
 
-A server is numbered by its BCube address, the sum of a_i n^i. The parameters of a network are n, k
-and `first`, the number of values of digit k: n, or fewer in a partial BCube.
+A server is numbered by its address, the sum of its digits times their weights (`DigitNetwork`).
+The parameter of a network is `weights`: one weight per level, and at last the number of servers.
+So the levels may have different sizes, as in a partial BCube.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hosts.base.rules import Rule, Values
-from topos.bcube import BCube
+from topos.base.digits import DigitNetwork
 
 # A flow is large if its rate is at least the fraction LARGE of a port's rate, over at least
 # LARGE_AFTER_S seconds; it counts as large for LATELY_S seconds (see `hosts.bcube.pairs`).
@@ -19,67 +20,68 @@ LATELY_S = 2.0
 Hops = Iterator[tuple[int, int]]  # level of the digit that a hop corrects, and next server
 
 
-def numbers(bcube: BCube) -> tuple[int, int, int]:
-    """Return a BCube's n, k and number of values of the first digit, for the path rules."""
-    return bcube.n, bcube.k, bcube.radices()[0]
+def numbers(network: DigitNetwork) -> tuple[tuple[int, ...]]:
+    """Return the weights of a network's digits, for the path rules."""
+    return (network.weights,)
 
 
-def digit(n: int, server: int, level: int) -> int:
-    """Return the digit at a level (a_level) of a BCube server's address."""
-    weight: int = n**level
-    return server // weight % n
+def digit(weights: Values[int], server: int, level: int) -> int:
+    """Return the digit at a level (a_level) of a server's address."""
+    return server % weights[level + 1] // weights[level]
 
 
-def with_digit(n: int, server: int, level: int, value: int) -> int:
-    """Return the number of the BCube server whose address has one digit replaced."""
-    weight: int = n**level
-    return server + (value - server // weight % n) * weight
+def with_digit(weights: Values[int], server: int, level: int, value: int) -> int:
+    """Return the number of the server whose address has one digit replaced."""
+    weight = weights[level]
+    return server + (value - server % weights[level + 1] // weight) * weight
 
 
-def width(n: int, k: int, first: int, level: int) -> int:
-    """Return the number of values of a BCube address digit at a level."""
-    return first if level == k else n
+def width(weights: Values[int], level: int) -> int:
+    """Return the number of values of an address digit at a level."""
+    return weights[level + 1] // weights[level]
 
 
-def corrected(n: int, here: int, destination: int, level: int) -> int:
+def corrected(weights: Values[int], here: int, destination: int, level: int) -> int:
     """Return the next server: `here` with its digit at a level replaced by the destination's."""
-    return with_digit(n, here, level, digit(n, destination, level))
+    upper, weight = weights[level + 1], weights[level]
+    return here + (destination % upper // weight - here % upper // weight) * weight
 
 
-def corrections(n: int, k: int, source: int, here: int, destination: int, level: int) -> Hops:
+def corrections(weights: Values[int], source: int, here: int, destination: int, level: int) -> Hops:
     """Yield the hop from the source to `here`, if they differ, and the hops that correct digits.
 
-    Digits are corrected from `level` downwards, then from level k. If `here` is not the source, the
-    hop to `here` changes the digit at `level`, which is then corrected last.
+    Digits are corrected from `level` downwards, then from the top level. If `here` is not the
+    source, the hop to `here` changes the digit at `level`, which is then corrected last.
     """
+    levels = len(weights) - 1
     if here != source:
         yield level, here
         level -= 1
-    for i in range(k + 1):
-        place = (level - i) % (k + 1)
-        onward = corrected(n, here, destination, place)
+    for i in range(levels):
+        place = (level - i) % levels
+        onward = corrected(weights, here, destination, place)
         if onward != here:
             yield place, onward
             here = onward
 
 
-def highest_first(n: int, k: int, _first: int, source: int, destination: int, _choice: int) -> Hops:
+def highest_first(weights: Values[int], source: int, destination: int, _choice: int) -> Hops:
     """Return the hops of BCubeRouting (Fig. 2), which corrects digits from level k down to 0."""
-    return corrections(n, k, source, source, destination, k)
+    return corrections(weights, source, source, destination, len(weights) - 2)
 
 
-def parallel(n: int, k: int, first: int, source: int, destination: int, choice: int) -> Hops:
+def parallel(weights: Values[int], source: int, destination: int, choice: int) -> Hops:
     """Return the hops of path P_{k - choice} of BuildPathSet (Fig. 3)."""
-    level = k - choice
-    own, values = digit(n, source, level), width(n, k, first, level)
+    level = len(weights) - 2 - choice
+    own, values = digit(weights, source, level), width(weights, level)
     here = source
     # AltDCRouting: detour over the neighbour with the next value of the digit
-    if own == digit(n, destination, level):
+    if own == digit(weights, destination, level):
         if values == 1:
             # A partial BCube lacks the neighbour for this detour, so the path has no hops.
             source = here = destination
-        here = with_digit(n, here, level, (own + 1) % values)
-    return corrections(n, k, source, here, destination, level)
+        here = with_digit(weights, here, level, (own + 1) % values)
+    return corrections(weights, source, here, destination, level)
 
 
 def is_large(sent: float, rate: float, seconds: float) -> bool:

@@ -50,7 +50,7 @@ class Net(NamedTuple):
     closed_servers: Marks[int]  # mark of each server, compared with `closed`
     closed_switches: Marks[tuple[int, int]]  # mark of each switch by level, compared with `closed`
     closed: int
-    weights: Values[int]  # n**level for each level (weight of the digit)
+    weights: Values[int]  # weight of the digit at each level, and at last the number of servers
     from_zero: bool  # True to try digit values from 0 upwards, not from the server's digit + 1
 
 
@@ -65,9 +65,6 @@ class Wave(NamedTuple):
 
 
 def meeting_server(
-    n: int,
-    k: int,
-    first: int,
     net: Net,
     near: Wave,
     far: Wave,
@@ -82,11 +79,11 @@ def meeting_server(
     near_begin, near_end, far_begin, far_end = 0, 1, 0, 1
     for _ in range(most):
         if near_end - near_begin <= far_end - far_begin:
-            found, end = advance(n, k, first, net, near, far, number, near_begin, near_end)
+            found, end = advance(net, near, far, number, near_begin, near_end)
             near_begin, near_end = near_end, end
             stuck = near_begin == near_end
         else:
-            found, end = advance(n, k, first, net, far, near, number, far_begin, far_end)
+            found, end = advance(net, far, near, number, far_begin, far_end)
             far_begin, far_end = far_end, end
             stuck = far_begin == far_end
         if found != NONE or stuck:
@@ -95,9 +92,6 @@ def meeting_server(
 
 
 def advance(
-    n: int,
-    k: int,
-    first: int,
     net: Net,
     wave: Wave,
     other: Wave,
@@ -109,8 +103,8 @@ def advance(
     size = end
     for place in range(begin, end):
         server = rest = wave.queue[place]
-        for level in range(k, -1, -1):
-            values, weight = width(n, k, first, level), net.weights[level]
+        for level in range(len(net.weights) - 2, -1, -1):
+            values, weight = width(net.weights, level), net.weights[level]
             own = rest // weight
             rest -= own * weight
             switch = server - own * weight

@@ -24,19 +24,23 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from functools import lru_cache
-from itertools import pairwise, starmap
+from itertools import pairwise
+from typing import Any, TypeAlias
 
 from hosts.base.algorithms import Routed
 from hosts.base.failures import NONE, Failures, Pair
-from hosts.base.path import Path, Step
+from hosts.base.path import Path
 from hosts.base.probing import PathState, Probing, best
 from hosts.base.rules import NONE as NOWHERE
-from hosts.bcube.paths import path_set
-from hosts.bcube.rules import numbers, with_digit
+from hosts.bcube.paths import path_set, step_to
+from hosts.bcube.rules import with_digit
 from hosts.bcube.search import Net, Wave, joined_hops, meeting_server
 from hosts.wire.bcube import MOST_HOPS
-from topos.bcube import BCube
+from topos.base.digits import DigitNetwork
+from topos.base.polymorphic import NOTHING
 
+# Function of a network, a source and a destination to the paths that a source chooses from.
+PathSet: TypeAlias = Callable[[Any, int, int], list[Path]]
 # Upper bound for candidate paths per probe round, so that a round ends in any case.
 # The next probe round avoids the failures detected in this round.
 MOST_CANDIDATES = 32
@@ -46,14 +50,19 @@ SEARCH = 1  # search number that marks visited nodes; each search has its own ta
 
 
 def parallel_paths(
-    bcube: BCube, source: int, destination: int, failures: Failures = NONE
+    bcube: DigitNetwork,
+    source: int,
+    destination: int,
+    failures: Failures = NONE,
+    path_set: PathSet = path_set,
 ) -> list[Path]:
     """Return parallel paths around the failures, the default path (a shortest one) first.
 
-    They are the working paths of BuildPathSet, and for each failed path a replacement found by
-    breadth-first search, as long as the search finds one.
+    They are the working paths of BuildPathSet (or another `path_set`), and for each failed path a
+    replacement found by breadth-first search, as long as the search finds one.
 
     >>> from hosts.base.failures import parse_failures
+    >>> from topos.bcube import BCube
     >>> bcube = BCube(8, 3)  # Fig. 4, with the relay of P_1 dead
     >>> dead = parse_failures(bcube, ["kill 0.0.1.1"])
     >>> for path in parallel_paths(bcube, bcube.server("0.0.0.1"), bcube.server("1.0.1.1"), dead):
@@ -67,13 +76,15 @@ def parallel_paths(
 
 
 @lru_cache(REMEMBERED)
-def _path_set(bcube: BCube, source: int, destination: int) -> Sequence[Path]:
-    """Return BuildPathSet's parallel paths, cached since they cost half of a new flow's set-up."""
+def _cached_path_set(
+    path_set: PathSet, bcube: DigitNetwork, source: int, destination: int
+) -> Sequence[Path]:
+    """Return a pair's parallel paths, cached since they cost half of a new flow's set-up."""
     return tuple(path_set(bcube, source, destination))
 
 
-def _paths_around(bcube: BCube, usual: Sequence[Path], failures: Failures) -> list[Path]:
-    """Return parallel paths around the failures, shortest first; `usual` is BuildPathSet's set."""
+def _paths_around(bcube: DigitNetwork, usual: Sequence[Path], failures: Failures) -> list[Path]:
+    """Return parallel paths around the failures, shortest first; `usual` are those without."""
     if failures == NONE:
         return sorted(usual, key=len)
     found = [path for path in usual if _path_works(bcube, path, failures)]
@@ -86,16 +97,21 @@ def _paths_around(bcube: BCube, usual: Sequence[Path], failures: Failures) -> li
 
 
 def around(
-    bcube: BCube, source: int, destination: int, failures: Failures, several: bool
+    bcube: DigitNetwork,
+    source: int,
+    destination: int,
+    failures: Failures,
+    several: bool,
+    path_set: PathSet = path_set,
 ) -> Routed:
     """Return BSR's path of a flow, or all parallel paths, if the source knows all failures."""
-    paths = parallel_paths(bcube, source, destination, failures)
+    paths = parallel_paths(bcube, source, destination, failures, path_set)
     if not paths:
         return Routed([], f"no path of {most_hops(bcube)} hops or fewer is left")
     return Routed(paths if several else paths[:1])
 
 
-def most_hops(bcube: BCube) -> int:
+def most_hops(bcube: DigitNetwork) -> int:
     """Return the maximum number of hops of a path: the header's limit, or 2(k + 1) if larger."""
     return max(MOST_HOPS, 2 * (bcube.k + 1))
 
@@ -104,7 +120,7 @@ def most_hops(bcube: BCube) -> int:
 
 
 def replacement(
-    bcube: BCube, source: int, destination: int, kept: Iterable[Path], failures: Failures
+    bcube: DigitNetwork, source: int, destination: int, kept: Iterable[Path], failures: Failures
 ) -> Path | None:
     """Return a shortest working path that is parallel to the `kept` paths, None if there is none.
 
@@ -118,39 +134,43 @@ def replacement(
         for _ in range(2)
     )
     ends = source, destination
-    middle = meeting_server(*numbers(bcube), net, near, far, SEARCH, most_hops(bcube), *ends)
+    middle = meeting_server(net, near, far, SEARCH, most_hops(bcube), *ends)
     if middle == NOWHERE:
         return None
-    return Path(source, tuple(starmap(Step, joined_hops(near, far, *ends, middle))))
+    servers, steps = [source], []
+    for level, peer in joined_hops(near, far, *ends, middle):
+        steps.append(step_to(bcube, servers[-1], level, peer))
+        servers.append(peer)
+    return Path(source, tuple(steps))
 
 
-def _search_net(bcube: BCube, kept: Iterable[Path], failures: Failures) -> Net:
+def _search_net(bcube: DigitNetwork, kept: Iterable[Path], failures: Failures) -> Net:
     """Return the network for a path search, in which inner nodes of `kept` paths are closed."""
     servers: dict[int, int] = defaultdict(int)
     switches: dict[tuple[int, int], int] = defaultdict(int)
     for path in kept:
         for server, step in zip(path.servers, path.steps, strict=False):
-            switches[step.port, with_digit(bcube.n, server, step.port, 0)] = SEARCH
+            level = bcube.level_of_port(step.port)
+            if bcube.switch_of(server, level) != NOTHING:
+                switches[level, with_digit(bcube.weights, server, level, 0)] = SEARCH
         for step in path.steps[:-1]:
             servers[step.peer] = SEARCH
     apart = _FailedLinks(failures.links)
-    weights = [bcube.n**level for level in range(bcube.ports)]
-    return Net(
-        _CableStates(bcube, failures), apart, servers, switches, SEARCH, weights, from_zero=False
-    )
+    cables = _CableStates(bcube, failures)
+    return Net(cables, apart, servers, switches, SEARCH, bcube.weights, from_zero=False)
 
 
 class _CableStates:
     """Cable states by server and level: True if the cable, its server and its switch work."""
 
-    def __init__(self, bcube: BCube, failures: Failures) -> None:
+    def __init__(self, bcube: DigitNetwork, failures: Failures) -> None:
         self.bcube, self.failures = bcube, failures
 
     def __getitem__(self, cable: tuple[int, int]) -> bool:
         if self.failures == NONE:
             return True
         server, level = cable
-        switch = self.bcube.server_plug(server, level).node
+        switch = self.bcube.switch_of(server, level)
         if server in self.failures.nodes or switch in self.failures.nodes:
             return False
         return frozenset((server, switch)) not in self.failures.links
@@ -169,17 +189,24 @@ class _FailedLinks:
         return frozenset(servers) in self.links
 
 
-def _inner_nodes(bcube: BCube, path: Path) -> Iterator[int]:
+def _inner_nodes(bcube: DigitNetwork, path: Path) -> Iterator[int]:
     """Yield the inner nodes of a path: its switches and relaying servers."""
-    for server, step in zip(path.servers, path.steps, strict=False):
-        yield bcube.server_plug(server, step.port).node
+    yield from (switch for switch in _switches(bcube, path) if switch != NOTHING)
     for step in path.steps[:-1]:
         yield step.peer
 
 
-def _path_works(bcube: BCube, path: Path, failures: Failures) -> bool:
-    for server, step in zip(path.servers, path.steps, strict=False):
-        switch = bcube.server_plug(server, step.port).node
+def _switches(bcube: DigitNetwork, path: Path) -> list[int]:
+    """Return the switch of each hop of a path, NOTHING for a cable between two servers."""
+    return [
+        bcube.switch_of(server, bcube.level_of_port(step.port))
+        for server, step in zip(path.servers, path.steps, strict=False)
+    ]
+
+
+def _path_works(bcube: DigitNetwork, path: Path, failures: Failures) -> bool:
+    hops = zip(path.servers, path.steps, _switches(bcube, path), strict=False)
+    for server, step, switch in hops:
         if switch in failures.nodes or step.peer in failures.nodes:
             return False
         if failures.links and any(
@@ -190,14 +217,14 @@ def _path_works(bcube: BCube, path: Path, failures: Failures) -> bool:
     return True
 
 
-def _turns_back(path: Path) -> bool:
+def _turns_back(bcube: DigitNetwork, path: Path) -> bool:
     """Return True if two consecutive hops cross the same switch.
 
     Such a path avoids a failed link by a detour over another neighbour. If the next server's own
     cable is cut, no neighbour reaches that server over this switch either: the path is worth a
     probe, but should not carry a flow's first packets.
     """
-    return any(step.port == following.port for step, following in pairwise(path.steps))
+    return any(one == other != NOTHING for one, other in pairwise(_switches(bcube, path)))
 
 
 # -- path selection of one flow -------------------------------------------------------------------
@@ -209,6 +236,7 @@ class Selection(Probing):
     Methods that learn of failures return the indices of the candidate paths to probe next. The
     index of a path is fixed within a probe round.
 
+    >>> from topos.bcube import BCube
     >>> bcube = BCube(4, 1)  # the example of section 7.5
     >>> selection = Selection(bcube, bcube.server("0.0"), bcube.server("1.3"), NONE)
     >>> def use() -> None:
@@ -229,19 +257,22 @@ class Selection(Probing):
 
     def __init__(
         self,
-        bcube: BCube,
+        bcube: DigitNetwork,
         source: int,
         destination: int,
         failures: Failures,
         changed: Callable[[], None] = lambda: None,
         slack_bps: float = 0.0,  # bandwidth that a path must offer per extra hop, in bit/s
         gain_bps: float = 0.0,  # minimum gain for leaving the path in use, in bit/s
+        path_set: PathSet = path_set,
     ) -> None:
         self.bcube, self.source, self.destination = bcube, source, destination
         self._changed = changed  # function called when the path in use changes, or no path is left
-        self._usual = _path_set(bcube, source, destination)
+        self._usual = _cached_path_set(path_set, bcube, source, destination)
         super().__init__(_paths_around(bcube, self._usual, failures))
-        straight = (i for i, one in enumerate(self.candidates) if not _turns_back(one.path))
+        straight = (
+            i for i, one in enumerate(self.candidates) if not _turns_back(self.bcube, one.path)
+        )
         self.current = next(straight, self.current)
         self.path = self.current_path  # the path in use; None if no path is left
         self.rate_bps = 0.0  # rate of the flow's own traffic, in bit/s
@@ -333,7 +364,7 @@ class Selection(Probing):
         if self.path is not None:
             return
         for index, one in enumerate(self.candidates):
-            if one.state == PathState.UNTRIED and not _turns_back(one.path):
+            if one.state == PathState.UNTRIED and not _turns_back(self.bcube, one.path):
                 self.current, self.path = index, one.path
                 self.changes += 1
                 self._changed()

@@ -13,20 +13,25 @@ from hosts.wire.bcube import BCubeHeader, Hop
 from hosts.wire.dcn import Protocol, broadcast
 from hosts.wire.frame import ETH_DCN, Frame
 from hosts.wire.ipv4 import UDP, Ipv4Header
+from topos.base.digits import DigitNetwork
 from topos.bcube import BCube
 
 
 @pytest.mark.parametrize(
-    "spec", ["bcube,4,1", "bcube,2,3", "bcube,3,2", "bcube,4,2,servers=32", "bcube,3,3,servers=54"]
+    "spec",
+    [
+        *("bcube,4,1", "bcube,2,3", "bcube,3,2", "bcube,4,2,servers=32", "bcube,3,3,servers=54"),
+        *("rail,4,2", "rail,2,5", "rail,4,3,2", "mesh,3,3", "mesh,4,2"),
+    ],
 )
 def test_servers_send_on_along_the_trees_of_fig_5(spec: str) -> None:
     bcube = topos.parse(spec)
-    assert isinstance(bcube, BCube)
+    assert isinstance(bcube, DigitNetwork)
     for source in range(bcube.servers):
         levels = [level for level in range(bcube.k + 1) if width(bcube, level) > 1]
         for level, tree in zip(levels, spanning_trees(bcube, source), strict=True):
             edges = {
-                (server, step.peer, step.port)
+                (server, step.peer, bcube.level_of_port(step.port))
                 for server in range(bcube.servers)
                 for step in onward(bcube, source, level, server)
             }

@@ -2,7 +2,9 @@
 
 import itertools
 import json
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -72,9 +74,9 @@ def test_hops_and_path_are_one_to_one(spec: str) -> None:
     for a, b in itertools.product(range(0, bcube.servers, 5), range(bcube.servers)):
         for path in path_set(bcube, a, b):
             assert path_of(bcube, a, hops_of(bcube, path)) == path
-            assert reverse(path).servers == path.servers[::-1]
-            assert reverse(reverse(path)) == path
-            reverse(path).nodes(bcube)  # raises where a hop follows no cable
+            assert reverse(bcube, path).servers == path.servers[::-1]
+            assert reverse(bcube, reverse(bcube, path)) == path
+            reverse(bcube, path).nodes(bcube)  # raises where a hop follows no cable
 
 
 # -- on the wire ---------------------------------------------------------------------------------
@@ -151,7 +153,7 @@ def test_probes_collect_the_least_of_in_and_out() -> None:
     answers = [header for _, header, _ in seen if header.protocol == Protocol.PROBE_RESPONSE]
     assert {header.source for header in answers} == {b}
     assert {path_of(bcube, b, header.path) for header in answers} == {
-        reverse(path) for path in path_set(bcube, a, b)
+        reverse(bcube, path) for path in path_set(bcube, a, b)
     }
 
 
@@ -235,6 +237,7 @@ def loaded_network(
     timers: Timers = EAGER,
     spec: str = "bcube,4,1",
     ends: tuple[str, str] = ("0.0", "1.3"),
+    events: Iterable[tuple[float, Callable[[MemoryNetwork], None]]] = (),
 ) -> MemoryNetwork:
     """Flows of one pair, each of a share of a link's rate; links are slow, to spare frames."""
     bcube = topos.parse(spec)
@@ -249,6 +252,8 @@ def loaded_network(
 
         for i in range(int(seconds / every_s)):
             network.at(start_ms / 1000 + i * every_s, send)
+    for when, event in events:
+        network.at(when, partial(event, network))
     network.run(seconds)
     return network
 
@@ -279,6 +284,25 @@ def test_departs_from_the_paper_large_flows_of_a_pair_part_before_their_next_tur
     source = topos.parse(spec).server(ends[0])
     assert len(set(map(tuple, path_told(network, source)))) == paths
     assert network.routers[source].counters["looks ahead"] == paths - 1
+
+
+def test_large_flows_of_a_pair_part_again_after_every_death_of_a_relay() -> None:
+    """They share the path that is left, until one of them probes early and finds a replacement.
+
+    Regular rounds alone do not part them: two more hops cost as much as the flow would gain.
+    """
+    relay, told = BCube(4, 1).server("1.0"), []
+    events: list[tuple[float, Callable[[MemoryNetwork], None]]] = []
+    for died_s in (3.0, 9.0, 15.0, 21.0):
+        events += [
+            (died_s, lambda network: network.kill(relay)),
+            (died_s + 3.0, lambda network: told.append(path_told(network, 0))),
+            (died_s + 3.0, lambda network: network.revive(relay)),
+        ]
+    network = loaded_network([(4000, 0, 0.6), (4001, 0, 0.6)], seconds=25.0, events=events)
+    assert [len(set(map(tuple, paths))) for paths in told] == [2, 2, 2, 2], told
+    assert not any("1.0" in path for paths in told for path in paths)
+    assert network.routers[0].counters["looks ahead"] > 2  # more than one per flow
 
 
 @pytest.mark.parametrize("shares", [(0.9, 0.03), (0.03, 0.03)])

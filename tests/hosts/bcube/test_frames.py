@@ -23,8 +23,11 @@ from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
 from hosts.wire.ipv4 import flow_key
 from hosts.wire.marks import udp_packet
 from hosts.wire.messages import CableCut, PathFailure, Probe, ProbeResponse
+from topos.base.digits import DigitNetwork
 from topos.base.errors import PillarboxError
 from topos.bcube import BCube
+from topos.mesh import Mesh
+from topos.rail import Rail
 
 
 def sent_to(router: BSR, header: BCubeHeader, payload: bytes = b"x" * 20) -> list[Action]:
@@ -267,7 +270,7 @@ def test_reported_links_keep_the_database_bounded() -> None:
         if server < peer
     ]
     assert len(pairs) > 2 * MOST_FAILED_LINKS
-    path = hops_of(bcube, reverse(path_set(bcube, 0, 1)[-1]))
+    path = hops_of(bcube, reverse(bcube, path_set(bcube, 0, 1)[-1]))
     header = BCubeHeader(1, 0, Protocol.PATH_FAILURE, path, len(path))
     for pair in pairs:
         assert sent_to(router, header, PathFailure(*pair, None).pack()) == []
@@ -298,9 +301,13 @@ def test_source_is_told_of_a_link_once_in_a_while_however_many_packets_meet_it()
     assert told("0.1", TELL_AGAIN_S + 0.001) == 1
 
 
-@pytest.mark.parametrize("bcube", [BCube(2, 4), BCube(65, 0)])
-def test_larger_bcubes_than_the_header_can_name_are_refused(bcube: BCube) -> None:
-    with pytest.raises(PillarboxError, match=r"choose k <= 3 and n <= 64") as refused:
+@pytest.mark.parametrize(
+    "bcube", [BCube(2, 4), BCube(65, 0), Rail(65, 2), Rail(2, 2, 2, 2, 2), Mesh(65), Mesh(*[2] * 5)]
+)
+def test_larger_networks_than_the_header_can_name_are_refused(bcube: DigitNetwork) -> None:
+    with pytest.raises(
+        PillarboxError, match=r"at most 4 levels .* of at most 64 servers"
+    ) as refused:
         BSR(bcube, 0)
     assert bcube.spec in str(refused.value)
     assert BSR(BCube(64, 0), 63).table

@@ -18,12 +18,22 @@ def test_numbers_of_paths_and_hops() -> None:
 
 def test_digits() -> None:
     # Server 39 of n = 4 is 213: 2 x 16 + 1 x 4 + 3.
-    assert [rules.digit(4, 39, level) for level in range(3)] == [3, 1, 2]
-    assert [rules.with_digit(4, 39, level, 0) for level in range(3)] == [36, 35, 7]
-    assert [rules.with_digit(4, 39, level, 3) for level in range(3)] == [39, 47, 55]
-    assert [rules.corrected(4, 39, 58, level) for level in range(3)] == [38, 43, 55]  # to 322
-    assert [rules.width(4, 2, 3, level) for level in range(3)] == [4, 4, 3]
-    assert rules.numbers(topos.parse("bcube,4,2,servers=48")) == (4, 2, 3)
+    weights = (1, 4, 16, 64)
+    assert [rules.digit(weights, 39, level) for level in range(3)] == [3, 1, 2]
+    assert [rules.with_digit(weights, 39, level, 0) for level in range(3)] == [36, 35, 7]
+    assert [rules.with_digit(weights, 39, level, 3) for level in range(3)] == [39, 47, 55]
+    assert [rules.corrected(weights, 39, 58, level) for level in range(3)] == [38, 43, 55]  # to 322
+    assert rules.numbers(topos.parse("bcube,4,2,servers=48")) == ((1, 4, 16, 48),)
+    assert [rules.width((1, 4, 16, 48), level) for level in range(3)] == [4, 4, 3]
+
+
+def test_digits_of_unequal_radices() -> None:
+    # Server 17 of the radices 3, 2, 4 (level 0 first) is 2.1.2: 2 x 6 + 1 x 3 + 2.
+    weights = (1, 3, 6, 24)
+    assert [rules.width(weights, level) for level in range(3)] == [3, 2, 4]
+    assert [rules.digit(weights, 17, level) for level in range(3)] == [2, 1, 2]
+    assert [rules.with_digit(weights, 17, level, 0) for level in range(3)] == [15, 14, 5]
+    assert [rules.corrected(weights, 17, 21, level) for level in range(3)] == [15, 17, 23]  # 3.1.0
 
 
 def test_a_flow_of_a_twentieth_of_the_rate_over_a_tenth_of_a_second_is_large() -> None:

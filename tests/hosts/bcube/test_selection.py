@@ -151,7 +151,7 @@ def test_search_looks_at_each_port_once() -> None:
     bcube = Counting(4, 2)
     middle = bcube.servers // 2
     # The top level is dead: both halves are searched through and found closed.
-    dead = Failures(frozenset(range(bcube.nodes - bcube.block, bcube.nodes)))
+    dead = Failures(frozenset(range(bcube.nodes - bcube.growth, bcube.nodes)))
     assert parallel_paths(bcube, 0, bcube.servers - 1, dead) == []
     bcube.looked = 0
     assert replacement(bcube, 0, middle, [], dead) is None

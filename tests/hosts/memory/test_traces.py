@@ -34,8 +34,10 @@ from hosts.wire.messages import HeartBeat, LinkState, parse_message
 from topos.base.topology import Topology
 
 TRACES = Path(__file__).parent / "traces"
-SPECS = ("dpillar,4,2", "dcell,2,1", "bcube,2,1", "ficonn,4,1", "tree,2,2", "fattree,4")
-SPECS += ("torus,4,2", "bccc,2,1")
+SPECS = (
+    *("dpillar,4,2", "dcell,2,1", "bcube,2,1", "ficonn,4,1", "tree,2,2", "fattree,4"),
+    *("rail,3,2", "mesh,3,2", "torus,4,2", "bccc,2,1"),
+)
 CASES = [
     (spec, routing)
     for spec in SPECS

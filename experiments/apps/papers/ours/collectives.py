@@ -20,6 +20,7 @@ from experiments.models.workloads.collectives.schedules import bml_threads
 from experiments.runs.reporting.reproduced.result import Point, Settings
 from topos.base.spec import parse
 from topos.base.topology import Topology
+from topos.bcube import BCube
 
 RING, RANDOM, BML = "ring", "ring, ranks at random", "BML"
 DRAWS = 5
@@ -82,7 +83,7 @@ def _series_times(network: Topology, seed: int, count: int) -> Iterable[tuple[st
         RANDOM,
         [phases_duration_s(network, ring, _random_ranks(ranks, seed, run)) for run in range(count)],
     )
-    if network.kind == "bcube":
+    if isinstance(network, BCube):
         phases: list[Phase] = of_digits(bml_threads(network.radices()[::-1]))
         yield BML, [phases_duration_s(network, phases, range(ranks), "bcube")]
 

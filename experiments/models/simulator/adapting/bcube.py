@@ -3,7 +3,7 @@
 A flow starts on its default path, a shortest one. When the answers of its probes arrive, it takes
 the path with the most available bandwidth, where a longer path, and a path not in use, must have a
 margin; the flow's own rate counts as available on its current path. Large flows of a pair probe
-once ahead of their time, one flow of the pair in each step.
+once ahead of their time in each interval, one flow of the pair in each step.
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ class BsrFlows(ProbingFlows):
         asking = numpy.zeros(len(self.path), bool)
         asking[due] = True
         self._state.gain[due] = MOVE_GAIN
+        self._state.looked_ahead[due] = False
         _probe_early(self._state, self.sent, self.since_s, asking, self.now_s)
         flows = numpy.flatnonzero(asking)
         self._state.rate[flows] = self.rates(flows)
@@ -78,7 +79,7 @@ class BsrState(NamedTuple):
     beside: Ints  # number of large flows by pair and path
     rate: Floats  # rate of each flow at its last probe
     gain: Floats  # minimum gain in bandwidth for a change of each flow's path
-    looked_ahead: Bools  # whether each flow has probed early
+    looked_ahead: Bools  # whether each flow has probed early in its interval
 
 
 @native

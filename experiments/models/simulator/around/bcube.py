@@ -26,10 +26,10 @@ from experiments.models.simulator.around import Find
 from experiments.models.simulator.compiled import native_in_place
 from experiments.models.simulator.hops import Fill, Hops, hops_of_flows, routes_of_hops
 from hosts.base.rules import NONE
-from hosts.bcube.rules import numbers, parallel, with_digit
+from hosts.bcube.rules import parallel, with_digit
 from hosts.bcube.search import Net, Wave, joined_hops, meeting_server
 from hosts.bcube.selection import most_hops
-from topos.bcube import BCube
+from topos.base.switched_digits import SwitchedDigits
 
 
 class BCubeState(NamedTuple):
@@ -38,11 +38,10 @@ class BCubeState(NamedTuple):
     Marks in the tables are numbers of searches, so the tables need not be cleared between searches.
     """
 
-    numbers: tuple[int, int, int]  # parameters of the BCube, as compiled routing rules take them
     most: int  # maximum number of hops of a path
     plain: bool
     works: Bools  # whether the cable works, by server and level
-    weights: Ints  # weight of each digit in a server number, by level
+    weights: Ints  # weight of each digit by level, and the number of servers, as rules take them
     apart: Bools  # empty: failures are known by cable, not by pair of servers (see `Net`)
     # Numbers of the flow's first search, which marks its paths' nodes, and of its last search.
     number: Ints
@@ -53,13 +52,13 @@ class BCubeState(NamedTuple):
     path_set: Hops  # the flow's path set: one row per path
 
 
-def fill(bcube: BCube, works: Bools, random: Generator, *, plain: bool = False) -> Fill:
+def fill(bcube: SwitchedDigits, works: Bools, random: Generator, *, plain: bool = False) -> Fill:
     """Return a function that writes flows' hops: at most `most_hops` each, none without a path.
 
     Parameters
     ----------
-    bcube : BCube
-        Full or partial BCube.
+    bcube : SwitchedDigits
+        Full or partial BCube, or a network whose levels have other sizes.
     works : array
         Whether each link works, by link number (see `FailedNodes.works`).
     random : Generator
@@ -71,7 +70,7 @@ def fill(bcube: BCube, works: Bools, random: Generator, *, plain: bool = False) 
     return partial(_fill, _initial_state(bcube, works, plain), random)
 
 
-def path_sets(bcube: BCube, works: Bools | None) -> Callable[[Ints, Ints], Routes]:
+def path_sets(bcube: SwitchedDigits, works: Bools | None) -> Callable[[Ints, Ints], Routes]:
     """Return a function that finds the links of all paths of flows' sets, k + 1 paths per flow.
 
     The working paths of BuildPathSet come first, followed by their replacements. A smaller set ends
@@ -90,7 +89,7 @@ def path_sets(bcube: BCube, works: Bools | None) -> Callable[[Ints, Ints], Route
     return find
 
 
-def _initial_state(bcube: BCube, works: Bools, plain: bool) -> BCubeState:
+def _initial_state(bcube: SwitchedDigits, works: Bools, plain: bool) -> BCubeState:
     """Return the state of path searches in a BCube, with empty tables."""
     levels, servers = bcube.ports, bcube.servers
     near, far = (
@@ -104,11 +103,10 @@ def _initial_state(bcube: BCube, works: Bools, plain: bool) -> BCubeState:
         for _ in range(2)
     )
     return BCubeState(
-        numbers(bcube),
         most_hops(bcube),
         plain,
         works[: servers * levels].reshape(servers, levels),
-        bcube.n ** numpy.arange(levels),
+        numpy.array(bcube.weights, numpy.int64),
         numpy.zeros((0, 0), bool),
         numpy.zeros(2, numpy.int64),
         numpy.zeros(servers, numpy.int64),
@@ -188,7 +186,7 @@ def _write_parallel_path(
     Return the number of hops, 0 if there is no such path, and whether the whole path works.
     """
     hops, here = 0, source
-    for port, peer in parallel(*state.numbers, source, destination, number):
+    for port, peer in parallel(state.weights, source, destination, number):
         rows.ports[row, hops], rows.peers[row, hops] = port, peer
         hops += 1
         if not (state.works[here, port] and state.works[peer, port]):
@@ -203,7 +201,7 @@ def _add_path(state: BCubeState, source: int, rows: Hops, row: int, count: int) 
     here, flow = source, state.number[0]
     for hop in range(count):
         level = rows.ports[row, hop]
-        state.closed_switches[level, with_digit(state.numbers[0], here, level, 0)] = flow
+        state.closed_switches[level, with_digit(state.weights, here, level, 0)] = flow
         here = rows.peers[row, hop]
         if hop < count - 1:
             state.closed_servers[here] = flow
@@ -231,7 +229,7 @@ def _write_replacement(
     net = Net(state.works, state.apart, *closed, state.weights, state.plain)
     near, far = state.near, state.far
     ends = source, destination
-    middle = meeting_server(*state.numbers, net, near, far, state.number[1], state.most, *ends)
+    middle = meeting_server(net, near, far, state.number[1], state.most, *ends)
     hops = 0
     if middle != NONE:
         for port, peer in joined_hops(near, far, source, destination, middle):
@@ -240,7 +238,7 @@ def _write_replacement(
     return hops
 
 
-def _bsr(plain: bool, bcube: BCube, works: Bools, random: Generator) -> Find:
+def _bsr(plain: bool, bcube: SwitchedDigits, works: Bools, random: Generator) -> Find:
     compiled = fill(bcube, works, random, plain=plain)
 
     def find(sources: Ints, destinations: Ints) -> Routes:

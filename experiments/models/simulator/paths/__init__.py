@@ -38,7 +38,7 @@ from hosts.base.rules import NONE, Rule, SwitchPath
 from topos.base.errors import UnknownNameError, require
 from topos.base.topology import Topology
 
-Numbers: TypeAlias = tuple[int, ...]  # parameters of a network, as its rules take them
+Numbers: TypeAlias = tuple[Any, ...]  # parameters of a network, as its rules take them
 MOST_HOPS = 255  # maximum number of hops per path, for routings that are not compiled
 
 
@@ -96,7 +96,7 @@ def _walk_of_rule(rule: Rule, topology: Topology) -> WalkRule:
     )
 
 
-def rule(*_numbers: int) -> Iterator[tuple[int, int]]:
+def rule(*_numbers: Any) -> Iterator[tuple[int, int]]:
     """Placeholder for the rule with which `_write_hops` is compiled."""
     raise NotImplementedError
 

@@ -23,13 +23,14 @@ from experiments.models.workloads.collectives.schedules import AllReduceSchedule
 from experiments.models.workloads.distribution_plan import plan_of
 from experiments.models.workloads.flows import Flow
 from experiments.models.workloads.workload import Workload
+from topos.base.digits import DigitNetwork
 from topos.base.errors import UnknownNameError, meant, require
 from topos.base.topology import Topology
+from topos.bcube import BCube
 
 ELEMENT_BYTES = 4  # size of a data element (int32) in bytes
 MOST_BYTES = 1 << 31  # maximum data of all ranks in bytes, held in one process's memory
 PAPER, RANDOM = "paper", "random"  # placements of ranks on servers: by address, or random
-BCUBE = "bcube"
 PIECES = 32  # number of pieces into which a broadcast tree's data is split
 
 
@@ -61,18 +62,15 @@ class AlgorithmRequest(NamedTuple):
 
     def gloo_base(self) -> int:
         """Return the base of Gloo's all-reduce: BCube's ports per switch, 2 in other networks."""
-        return self.whole_number("base", getattr(self.topology, "n", 2) if self.is_bcube else 2, 2)
-
-    @property
-    def is_bcube(self) -> bool:
-        """True if the network of the collective operation is a BCube."""
-        return self.topology.kind == BCUBE
+        n = self.topology.n if isinstance(self.topology, BCube) else 2
+        return self.whole_number("base", n, 2)
 
     def bml_schedules(self) -> list[schedules.DigitSchedule]:
-        """Return the exchange schedules of BML's threads, one thread per level of BCube."""
+        """Return the exchange schedules of BML's threads, one thread per level (digit)."""
         require(
-            self.is_bcube,
-            f"BML needs a BCube, and {self.topology.spec} is not one: choose another algorithm",
+            isinstance(self.topology, DigitNetwork),
+            "BML needs a BCube, or another network with a level for each digit of an address, and "
+            f"{self.topology.spec} is not one: choose another algorithm",
         )
         require(
             self.ranks == self.topology.servers,

@@ -320,6 +320,8 @@ def test_only_drops_and_faults_are_red() -> None:
         ("dpillar,4,2", {"column H₀", "column H₁", "switches S₀", "switches S₁"}),
         ("tree,4,4", {"servers", "leaves", "root"}),
         ("fattree,4", {"servers", "edge", "aggregation", "core", "pod 0", "pod 3"}),
+        ("rail,4,2", {"domains", "rails", "domain 0", "domain 1"}),
+        ("rail,3,2,2", {"domains", "rails", "level 2", "domain 0.1", "group 1"}),
     ],
 )
 def test_levels_cells_and_columns_are_named(spec: str, names: set[str]) -> None:

@@ -69,13 +69,18 @@ def test_bounds_enclose_the_exact_width(spec: str) -> None:
 
 # Networks whose exact width is below the published value: docs/papers.md says why.
 BELOW = {"bcube", "dpillar"}
+# Networks for which nobody gives a value, at least for some sizes of levels.
+WITHOUT_VALUE = {"mesh", "rail"}
 
 
 @pytest.mark.parametrize("spec", SMALL)
 def test_published_formulas_against_the_exact_width(spec: str) -> None:
     topology = topos.parse(spec)
     bound, exact = topology.bisection(), fewest_cables(topology)
-    assert bound.value is not None
+    if bound.value is None:
+        assert topology.spec.split(",")[0] in WITHOUT_VALUE
+        assert topology.switches == 0 or topology.servers % 2 or exact <= topology.servers / 2
+        return
     if ">" in bound.formula:
         assert bound.value <= exact
     elif topology.servers % 2 == 0 and topology.spec.split(",")[0] not in BELOW:

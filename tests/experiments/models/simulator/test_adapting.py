@@ -125,6 +125,7 @@ class PlainBsr(Plain):
         asking = {number: False for number, _ in flows if self.probe_s[number] <= self.now}
         for number in asking:
             self.flows[number].probing = True
+            self.flows[number].probed_early = False
         for number, flow in large:
             if self.pairs.should_probe_early(number, flow, self.now):
                 asking[number] = flow.probed_early = flow.probing = True
@@ -218,6 +219,7 @@ CASES = [
     ("bcube,4,1", "bsr", PlainBsr),
     ("bcube,4,2", "bsr", PlainBsr),
     ("bcube,3,3,servers=54", "bsr", PlainBsr),
+    ("rail,4,3", "bsr", PlainBsr),
     ("dpillar,4,2", "mp-aware", PlainAware),
     ("dpillar,4,3", "mp-aware", PlainAware),
     ("dpillar,8,2", "mp-aware", PlainAware),

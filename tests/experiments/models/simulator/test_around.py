@@ -27,7 +27,9 @@ def found_in(found: Routes, flow: int) -> tuple[int, ...]:
     return tuple(found.links[found.starts[flow] : found.starts[flow + 1]].tolist())
 
 
-@pytest.mark.parametrize("spec", ["bcube,4,2", "bcube,3,3,servers=54", "bcube,4,2,servers=16"])
+@pytest.mark.parametrize(
+    "spec", ["bcube,4,2", "bcube,3,3,servers=54", "bcube,4,2,servers=16", "rail,4,3,2"]
+)
 def test_a_flow_of_bsr_takes_each_path_of_the_routers_set(spec: str) -> None:
     network = topos.parse(spec)
     random = numpy.random.default_rng(4)

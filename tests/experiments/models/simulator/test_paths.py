@@ -10,6 +10,7 @@ from experiments.models.simulator.paths import compiled_routings, lengths, route
 from hosts.base.algorithms import algorithms, route
 from hosts.base.path import Path
 from hosts.fattree import EQUAL_COST
+from hosts.mesh import BY_PORT
 from topos.base.errors import PillarboxError
 from topos.base.spec import kinds
 
@@ -36,6 +37,10 @@ SPECS = (
     "bccc,3,1",
     "bccc,2,2",
     "bccc,4,0",
+    "rail,4,2",
+    "rail,3,2,2",
+    "mesh,3,3",
+    "mesh,4,3,2",
 )
 CASES = [(spec, name) for spec in SPECS for name in compiled_routings(topos.parse(spec))]
 SAMPLE = 60
@@ -50,6 +55,9 @@ def flows_of(network: topos.Topology) -> tuple[numpy.ndarray, numpy.ndarray]:
 
 def own_paths(network: topos.Topology, name: str, source: int, destination: int) -> list[Path]:
     """Return the routers' own path, or the whole set where the compiled form has one."""
+    if name == "by-port":
+        every = range(BY_PORT.choices(network))
+        return [BY_PORT.path(network, source, destination, choice) for choice in every]
     if name == "parallel":
         first = next(iter(algorithms(network)))
         return route(network, first, source, destination, several=True).paths

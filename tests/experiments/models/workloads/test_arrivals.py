@@ -77,7 +77,7 @@ def test_the_seed_decides_everything() -> None:
 @given(st.sampled_from(SMALL), st.sampled_from([*PATTERNS, *ARRIVING]), st.integers(0, 1 << 31))
 def test_every_pattern_is_shares(topology: Topology, pattern: str, seed: int) -> None:
     workload = arriving(pattern=pattern)
-    servers = numpy.bincount(racks_of(topology))
+    _, servers = numpy.unique(racks_of(topology), return_counts=True)
     if pattern == "rack" and (len(servers) == 1 or servers.min() == 1):
         with pytest.raises(PillarboxError, match="choose another pattern than rack"):
             demand_of(topology, workload, seed)

@@ -18,11 +18,15 @@ from experiments.models.workloads.distribution_plan import (
 from experiments.models.workloads.workload import Workload
 from hosts.base.declarations import declared
 from hosts.bcube.rules import digit
+from topos.base.digits import DigitNetwork
 from topos.base.errors import PillarboxError
 from topos.base.topology import Topology
 from topos.bcube import BCube
 
-SPECS = ("bcube,4,1", "bcube,2,3", "bcube,3,2", "bcube,4,2,servers=16", "bcube,4,2,servers=32")
+SPECS = (
+    *("bcube,4,1", "bcube,2,3", "bcube,3,2", "bcube,4,2,servers=16", "bcube,4,2,servers=32"),
+    *("rail,4,2", "rail,2,5", "rail,3,2,2"),
+)
 OTHERS = ("dcell,4,1", "dpillar,4,2", "ficonn,4,1", "tree,2,2", "fattree,4")
 
 
@@ -63,10 +67,10 @@ def test_to_all(spec: str) -> None:
             assert len(plan.trees) == sum(radix > 1 for radix in topology.radices())
 
 
-@pytest.mark.parametrize("spec", ["bcube,4,1", "bcube,2,3", "bcube,4,2,servers=32"])
+@pytest.mark.parametrize("spec", ["bcube,4,1", "bcube,2,3", "bcube,4,2,servers=32", "rail,4,3,2"])
 def test_to_neighbours_of_different_levels_over_a_complete_graph(spec: str) -> None:
     bcube = topos.parse(spec)
-    assert isinstance(bcube, BCube)
+    assert isinstance(bcube, DigitNetwork)
     for source in range(0, bcube.servers, 3):
         neighbours = [bcube.peers(source, level)[0] for level in range(bcube.k + 1)]
         for several in range(2, len(neighbours) + 1):
@@ -137,7 +141,7 @@ def test_nearest_servers_are_of_different_ports_first(spec: str) -> None:
             level
             for near in few
             for level in range(topology.k + 1)
-            if digit(topology.n, near, level) != digit(topology.n, 1, level)
+            if digit(topology.weights, near, level) != digit(topology.weights, 1, level)
         }
         assert len(levels) == 2
     with pytest.raises(PillarboxError, match="except the source"):
