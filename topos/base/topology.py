@@ -77,9 +77,9 @@ class Topology(UidAddresses, ABC):
     # Specs of small example networks, for tests, help texts and documentation.
     examples: ClassVar[tuple[str, ...]] = ()
     title: ClassVar[str] = ""
-    paper: ClassVar[str] = ""
+    paper: str = ""
     # True if the network has cables between switches.
-    switches_interconnect: ClassVar[bool] = False
+    switches_interconnect: bool = False
     # Number of servers by which a partial network grows; 0 if its paper has no partial networks.
     growth: int = 0
 
