@@ -153,14 +153,17 @@ def _read_json(graph: GraphFile, content: bytes) -> None:
     # raise RecursionError.
     except (ValueError, RecursionError) as error:
         raise PillarboxError(f"{graph.path} is not JSON: {error}") from None
-    nodes = data.get("nodes") if isinstance(data, dict) else None
-    edges = data.get("edges", data.get("links")) if isinstance(data, dict) else None
-    require(
+    nodes, edges = None, None
+    if isinstance(data, dict):
+        nodes, edges = data.get("nodes"), data.get("edges", data.get("links"))
+    if not (
         isinstance(nodes, list)
         and isinstance(edges, list)
-        and all(isinstance(row, dict) for row in (*nodes, *edges)),
-        f"{graph.path} is not node-link JSON: write it with networkx.node_link_data(graph)",
-    )
+        and all(isinstance(row, dict) for row in (*nodes, *edges))
+    ):
+        raise PillarboxError(
+            f"{graph.path} is not node-link JSON: write it with networkx.node_link_data(graph)"
+        )
     if data.get("directed"):
         graph.refuse_directed()
     for row in nodes:
