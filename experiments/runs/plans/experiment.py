@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any, ClassVar
 
 from experiments.models.workloads.workload import Workload, check_load
 from hosts.base.faults import kind_of, read
 from hosts.live.settings import LabSettings
 from topos.base.errors import require
+from topos.base.graph_file import named_file
 from topos.base.spec import parse
 from topos.base.topology import Topology
 
@@ -49,6 +51,9 @@ class System(LabSettings):
         require(self.machines >= 1, f"a network runs on 1 machine or more, not {self.machines}")
         if self.at_load is not None:
             check_load(self.at_load)
+        if (file := named_file(self.network)) and not file.digest:
+            # With the file's digest, records never refer to another graph; tables show the name.
+            object.__setattr__(self, "network", self.topology.spec)
 
     @cached_property
     def topology(self) -> Topology:
@@ -69,7 +74,9 @@ class System(LabSettings):
     def name(self) -> str:
         """Name of the system in tables and figures."""
         load = "" if self.at_load is None else f"at {self.at_load:g}"
-        parts = (self.network, self.routing, self.algorithm, load, self.tool)
+        file = named_file(self.network)
+        network = Path(file.path).name if file else self.network
+        parts = (network, self.routing, self.algorithm, load, self.tool)
         return self.label or " ".join(filter(None, parts))
 
 
