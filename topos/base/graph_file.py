@@ -123,11 +123,14 @@ def _content(path: Path) -> bytes:
     try:
         # Without O_NONBLOCK, opening a named pipe waits until a process writes to it.
         opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-        with os.fdopen(opened, "rb") as file:
+        try:
             require(
                 stat.S_ISREG(os.fstat(opened).st_mode), f"{path} is not a file: name a graph file"
             )
-            content = file.read(MOST_BYTES + 1)
+            with os.fdopen(opened, "rb", closefd=False) as file:
+                content = file.read(MOST_BYTES + 1)
+        finally:
+            os.close(opened)
     except FileNotFoundError:
         raise UnknownNameError(
             f"there is no graph file {path}: check its name, or copy it to this machine"

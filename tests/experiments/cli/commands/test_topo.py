@@ -140,3 +140,44 @@ def test_demo_draws_the_four_networks(tmp_path: Path) -> None:
     drawn = {file.stem: file.stat().st_size for file in (tmp_path / "new" / "folder").iterdir()}
     assert set(drawn) == {"bcube", "dcell", "dpillar", "ficonn"}
     assert min(drawn.values()) > 10_000
+
+
+def test_an_exported_network_is_described_again(tmp_path: Path) -> None:
+    file = tmp_path / "net.graphml"
+    written = pillarbox("topo", "dpillar,4,2", "--export", str(file))
+    assert (written.returncode, written.stdout) == (0, "")
+    counts = ["servers", "switches", "cables", "ports_per_server", "diameter"]
+    before, after = (
+        json.loads(pillarbox("topo", spec, "--json").stdout) for spec in ("dpillar,4,2", str(file))
+    )
+    assert {key: before[key] for key in counts} == {key: after[key] for key in counts}
+    checked = pillarbox("topo", str(file), "--check", "--draw", str(tmp_path / "net.svg"))
+    assert checked.stdout.endswith(
+        f": {before['cables']} cables checked from both ends, all agree\n"
+    )
+    assert (tmp_path / "net.svg").exists()
+
+
+def test_an_export_without_a_known_format_writes_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "net.yml"
+    refused = pillarbox("topo", "bcube,4,1", "--export", str(file))
+    assert (refused.returncode, file.exists()) == (2, False)
+    assert "add --format with one of graphml" in refused.stderr
+    pillarbox("topo", "bcube,4,1", "--export", str(file), "--format", "astra-sim")
+    assert "npus_count: [ 4, 4 ]" in file.read_text()
+    alone = pillarbox("topo", "bcube,4,1", "--format", "dot")
+    assert "add --export FILE" in alone.stderr
+
+
+@pytest.mark.parametrize(
+    "command", ["path {} 0 3", "compare {}", "gap {}", "simulate {} --flows 200"]
+)
+def test_commands_take_a_graph_file(command: str, tmp_path: Path) -> None:
+    file = tmp_path / "net.json"
+    pillarbox("topo", "dcell,2,1", "--export", str(file))
+    done = pillarbox(*command.format(file).split())
+    assert done.returncode == 0, done.stderr
+    file.unlink()
+    lost = pillarbox(*command.format(file).split())
+    assert lost.returncode == 2
+    assert lost.stderr.startswith(f"pillarbox: there is no graph file {file}")
