@@ -170,7 +170,7 @@ def test_an_export_without_a_known_format_writes_nothing(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "command", ["path {} 0 3", "compare {}", "gap {}", "simulate {} --flows 200"]
+    "command", ["path {} 0 3", "compare {}", "gap {}", "simulate {} --count 1000"]
 )
 def test_commands_take_a_graph_file(command: str, tmp_path: Path) -> None:
     file = tmp_path / "net.json"
