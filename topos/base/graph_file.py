@@ -2,7 +2,7 @@
 
 A file may come from anywhere, so it is read with limits: a regular file of at most `MOST_BYTES`,
 XML without a document type (which could define entities that expand without end, or name other
-files), names of printable characters. No file is opened or requested besides the named one.
+files), names of printable characters. No other file is opened, and no network is used.
 """
 
 from __future__ import annotations
@@ -205,7 +205,8 @@ def _read_graphml(graph: GraphFile, content: bytes) -> None:
         parser.Parse(content, True)
     except PillarboxError:
         raise
-    except (expat.ExpatError, LookupError, ValueError) as error:  # also unknown encodings
+    # An unknown encoding raises LookupError, text that is not in its encoding ValueError.
+    except (expat.ExpatError, LookupError, ValueError) as error:
         raise PillarboxError(f"{graph.path} is not XML: {error}") from None
     require(
         reader.graphs == 1,

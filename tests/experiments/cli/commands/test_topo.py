@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from xml.sax.saxutils import escape
 
 import pytest
 
@@ -181,3 +182,16 @@ def test_commands_take_a_graph_file(command: str, tmp_path: Path) -> None:
     lost = pillarbox(*command.format(file).split())
     assert lost.returncode == 2
     assert lost.stderr.startswith(f"pillarbox: there is no graph file {file}")
+
+
+def test_names_that_are_markup_are_drawn_and_written_as_text(tmp_path: Path) -> None:
+    file, strange = tmp_path / "$x$ <b>&.json", r"a$\frac$<b>"
+    ends = [{"source": strange, "target": 1}]
+    file.write_text(json.dumps({"nodes": [{"id": strange}, {"id": 1}], "edges": ends}))
+    drawing = tmp_path / "net.svg"
+    done = pillarbox("topo", str(file), "--draw", str(drawing))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert escape(strange) in drawing.read_text()
+    copy = tmp_path / "copy.graphml"
+    assert pillarbox("topo", str(file), "--export", str(copy)).returncode == 0
+    assert "servers           2" in pillarbox("topo", str(copy)).stdout
