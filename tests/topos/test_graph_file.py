@@ -292,7 +292,7 @@ def test_a_file_above_the_size_limit_is_refused(tmp_path: Path):
     file = tmp_path / "net.json"
     with file.open("wb") as stream:
         stream.truncate(graph_file.MOST_BYTES + 1)
-    with pytest.raises(PillarboxError, match="more than 16 MiB"):
+    with pytest.raises(PillarboxError, match="more than 64 MiB"):
         topos.parse(str(file))
 
 

@@ -21,7 +21,7 @@ from xml.parsers import expat
 from topos.base.errors import PillarboxError, UnknownNameError, require
 
 SUFFIXES = (".graphml", ".json")
-MOST_BYTES = 16 << 20  # maximum size of a graph file: some 100,000 cables
+MOST_BYTES = 64 << 20  # maximum size of a graph file: some 300,000 cables that Pillarbox wrote
 LONGEST_NAME = 100  # maximum number of characters of a node's name
 # A path, and the file's digest if a program writes the spec.
 _SPEC = re.compile(r"(?P<path>.+\.(?:graphml|json))(?:#(?P<digest>[0-9a-f]{16}))?", re.DOTALL)
