@@ -2,10 +2,10 @@
 
 Servers are the dense integers ``0 .. servers-1`` and switches ``0 .. switches-1``. A *node* is a
 server or a switch: servers come first, so switch ``s`` is node ``servers + s``. No wiring is
-stored, except for graphs from files (`topos.base.graph`). A subclass defines the far end of a port's cable
-(`server_plug`, `switch_plug`), the digits of a server's address (`digits`, `server_at`), and its
-paper's bounds (`diameter_bound`, `bisection`, `disjoint_paths`). This class derives the rest for
-every network, from peers to arrays of all cables.
+stored, except for graphs from files (`topos.base.graph`). A subclass defines the far end of a
+port's cable (`server_plug`, `switch_plug`), the digits of a server's address (`digits`,
+`server_at`), and its paper's bounds (`diameter_bound`, `bisection`, `disjoint_paths`). This class
+derives the rest for every network, from peers to arrays of all cables.
 
 Wiring and address functions with a `Number` parameter accept one server (``int``) or a numpy
 array. They do not check their arguments; the functions that parse text (`server`, `switch`) do.
