@@ -23,7 +23,7 @@ TYPED = re.compile(r"^(?:\$ )?(?:sudo )?(?:[A-Z_]+=\S+ )?(?:\./)?pillarbox (\S.*
 INLINE = re.compile(r"`(?:sudo )?(?:\./)?pillarbox ([a-z][^`\n]*)`")
 STANDS_FOR = {"SPEC": "bcube,4,1", "RUN": ".", "A": ".", "B": ".", "LAB": "1", "NAME": "quick"}
 # A reader's own network, as the page has him write it: tested where it is written.
-OWN = re.compile(r"\b(?:ring|mine|necklace),\d")
+OWN = re.compile(r"\b(?:(?:ring|mine|necklace),\d|net\.graphml)")
 
 
 def block_commands() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Network discovery, and the parser for specs such as ``bcube,4,1``.
+"""Network discovery, and the parser for specs such as ``bcube,4,1`` or ``net.graphml``.
 
 A network is a file in topos/ with one subclass of Topology; the file name is the network's name in
 specs. A new network needs no registration, and only the network that a spec names is imported.
@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from topos.base.errors import PillarboxError, UnknownNameError, meant, require
+from topos.base.graph_file import named_file
 from topos.base.topology import Topology
 
 # Package `topos`, taken from sys.modules, since an import statement would be circular.
@@ -107,7 +108,13 @@ def parse(spec: str) -> Topology:
     16
     >>> parse("bcube,8,3,servers=2048").switches
     1280
+
+    A spec that ends in .graphml or .json names a file with a graph (`topos.base.graph`).
     """
+    if named := named_file(spec):
+        from topos.base.graph import graph_network
+
+        return graph_network(named)
     kind, *words = (word.strip() for word in spec.split(","))
     network_class = network(kind)
     signature = inspect.signature(network_class).parameters

@@ -2,10 +2,10 @@
 
 Servers are the dense integers ``0 .. servers-1`` and switches ``0 .. switches-1``. A *node* is a
 server or a switch: servers come first, so switch ``s`` is node ``servers + s``. No wiring is
-stored. A subclass defines the far end of a port's cable (`server_plug`, `switch_plug`), the digits
-of a server's address (`digits`, `server_at`), and its paper's bounds (`diameter_bound`,
-`bisection`, `disjoint_paths`). This class derives the rest for every network, from peers to arrays
-of all cables.
+stored, except for graphs from files (`topos.base.graph`). A subclass defines the far end of a
+port's cable (`server_plug`, `switch_plug`), the digits of a server's address (`digits`,
+`server_at`), and its paper's bounds (`diameter_bound`, `bisection`, `disjoint_paths`). This class
+derives the rest for every network, from peers to arrays of all cables.
 
 Wiring and address functions with a `Number` parameter accept one server (``int``) or a numpy
 array. They do not check their arguments; the functions that parse text (`server`, `switch`) do.
@@ -77,9 +77,9 @@ class Topology(UidAddresses, ABC):
     # Specs of small example networks, for tests, help texts and documentation.
     examples: ClassVar[tuple[str, ...]] = ()
     title: ClassVar[str] = ""
-    paper: ClassVar[str] = ""
+    paper: str = ""
     # True if the network has cables between switches.
-    switches_interconnect: ClassVar[bool] = False
+    switches_interconnect: bool = False
     # Number of servers by which a partial network grows; 0 if its paper has no partial networks.
     growth: int = 0
 

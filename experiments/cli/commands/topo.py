@@ -10,8 +10,11 @@ from typing import Any
 import click
 
 from experiments.base.arguments import FILE, answer, json_option, network
+from experiments.base.files import give_to_user, write_atomically
 from experiments.base.text import columns
+from experiments.models.export import WRITERS, format_of, network_file
 from topos.base.diameter import MOST_SEARCHED, diameter
+from topos.base.errors import require
 from topos.base.spec import report_network_file_errors
 from topos.base.topology import Bound, Topology
 
@@ -40,8 +43,26 @@ COMPARISONS = {"<= ": "at most", ">= ": "at least", "> ": "more than"}
     metavar="FILE.svg|.png",
     help="Draw the network to a file, in the style of its paper.",
 )
+@click.option(
+    "--export",
+    type=FILE,
+    metavar="FILE",
+    help="Write the network to a file for other tools (docs/graphs.md).",
+)
+@click.option(
+    "--format",
+    "file_format",
+    type=click.Choice([*WRITERS]),
+    help="Format of the exported file (default: that of its suffix).",
+)
 def command(
-    topology: Topology, as_json: bool, cables: bool, check: bool, draw: Path | None
+    topology: Topology,
+    as_json: bool,
+    cables: bool,
+    check: bool,
+    draw: Path | None,
+    export: Path | None,
+    file_format: str | None,
 ) -> None:
     """Describe a network: counts, bounds, addresses.
 
@@ -50,18 +71,28 @@ def command(
     pillarbox topo bcube,8,3,servers=2048 --json
     pillarbox topo dcell,4,1 --cables
     pillarbox topo dpillar,8,2 --draw dpillar.svg
+    pillarbox topo bcube,4,1 --export bcube.graphml
+    pillarbox topo bcube.graphml
     """
+    require(
+        file_format is None or export is not None,
+        "--format is the format of an exported file: add --export FILE",
+    )
     with report_network_file_errors(topology.kind):
         if draw is not None:
             from experiments.runs.reporting.drawing import draw_topology
 
             draw_topology(topology, draw)
+        if export is not None:
+            content = network_file(topology, format_of(export, file_format))
+            write_atomically(export, content.encode())
+            give_to_user(export)
         if check:
             _check_wiring(topology)
         if cables:
             for line in cable_lines(topology):
                 click.echo(json.dumps(line))
-        elif as_json or (not check and draw is None):
+        elif as_json or (not check and draw is None and export is None):
             answer(as_json, counts_as_json(topology), counts_as_text(topology))
 
 

@@ -278,7 +278,9 @@ def _welcome(lab: Lab, number: int, over: ClusterFabric | None) -> str:
     how = f"routing {lab.routing}, plane {lab.plane}"
     how += f"; {over.summary()}" if over else ""
     first, last = topology.address(0), topology.address(topology.servers - 1)
+    # Programs get a number as it is, so a server whose address is one number needs its host name.
+    host = last if "." in last else topology.node_name(topology.servers - 1)
     return (
         f"lab {number}: {topology.spec}, {topology.servers} servers, {topology.switches} switches; "
-        f"{how}\ntry: path {first} {last}, or {first} ping -c 3 {last}"
+        f"{how}\ntry: path {first} {last}, or {first} ping -c 3 {host}"
     )

@@ -33,6 +33,7 @@ from experiments.lab.emulation.nodes import (
     LabSwitch,
     interface_index_in,
 )
+from experiments.lab.emulation.switching import switches_form_loops
 from experiments.lab.linux import cgroups, link_requests, shaping
 from experiments.lab.linux.delays import delay_line
 from experiments.lab.linux.kernel_settings import KernelSettings
@@ -256,9 +257,7 @@ def fdb_entries(topology: Topology) -> Iterator[tuple[int, int, str]]:
     Every switch that a frame can reach gets an entry. If cables between switches form a loop, the
     spanning tree determines the paths, and there are no entries.
     """
-    joined = topology.switches - 1 if topology.switches_interconnect else 0
-    between = sum(1 for cable in topology.links() if cable.a >= topology.servers)
-    if between > joined:
+    if switches_form_loops(topology):
         return
     for server in range(topology.servers):
         for port, plug in topology.neighbours(server):

@@ -16,7 +16,7 @@ from experiments.lab.emulation.routers import Routers, Switches
 from experiments.lab.emulation.user_controller import UserControlledSwitches
 from hosts.base.algorithms import algorithms
 from hosts.live.settings import LabSettings
-from topos.base.errors import UnknownNameError, require
+from topos.base.errors import UnknownNameError, UnsupportedError, require
 from topos.base.topology import Topology
 
 BRIDGES, OVS = "bridges", OpenVSwitch.name
@@ -30,6 +30,12 @@ def switches_of(
     if settings.controller:
         return UserControlledSwitches(topology, settings.controller, folder, kit)
     if topology.ports > 1:
+        require(
+            not switches_form_loops(topology),
+            f"the cables between switches of {topology.spec} form a loop, in which bridges would "
+            "repeat broadcasts without end: simulate this network, or remove cables",
+            UnsupportedError,
+        )
         return None if kind == BRIDGES else OvsMiniSwitches(topology, kind, folder, kit)
     require(
         kind == BRIDGES,
@@ -55,5 +61,17 @@ def servers_plane(switches: Switches | None, asked: str) -> str:
 
 def switches_form_loops(topology: Topology) -> bool:
     """Return True if the cables between a network's switches form loops, unlike in a tree."""
-    between = sum(cable.a >= topology.servers for cable in topology.links())
-    return between > max(topology.switches - 1, 0)
+    above = list(range(topology.nodes))  # another switch of the same fabric, itself for the root
+
+    def root(node: int) -> int:
+        while above[node] != node:
+            above[node] = node = above[above[node]]
+        return node
+
+    for cable in topology.links() if topology.switches_interconnect else ():
+        if cable.a >= topology.servers:
+            a, b = root(cable.a), root(cable.b)
+            if a == b:
+                return True
+            above[a] = b
+    return False

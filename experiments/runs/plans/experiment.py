@@ -15,6 +15,7 @@ from experiments.models.workloads.workload import Workload, check_load
 from hosts.base.faults import kind_of, read
 from hosts.live.settings import LabSettings
 from topos.base.errors import require
+from topos.base.graph_file import named_file
 from topos.base.spec import parse
 from topos.base.topology import Topology
 
@@ -50,6 +51,9 @@ class System(LabSettings):
         require(self.machines >= 1, f"a network runs on 1 machine or more, not {self.machines}")
         if self.at_load is not None:
             check_load(self.at_load)
+        if (file := named_file(self.network)) and not file.digest:
+            # With the file's digest, records never refer to another graph; tables show the name.
+            object.__setattr__(self, "network", self.topology.spec)
 
     @cached_property
     def topology(self) -> Topology:
@@ -71,7 +75,9 @@ class System(LabSettings):
         """Name of the system in tables and figures."""
         load = "" if self.at_load is None else f"at {self.at_load:g}"
         tcp = Path(self.tcp).name.partition(".")[0]
-        parts = (self.network, self.routing, self.algorithm, load, self.tool, tcp)
+        file = named_file(self.network)
+        network = Path(file.path).name if file else self.network
+        parts = (network, self.routing, self.algorithm, load, self.tool, tcp)
         return self.label or " ".join(filter(None, parts))
 
 

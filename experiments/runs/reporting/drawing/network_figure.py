@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple
 
+import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -59,6 +60,8 @@ class LegendEntry(NamedTuple):
     width: float = 1.4
 
 
+# Dollar signs in names of nodes and files do not start a formula.
+@mpl.rc_context({"text.parse_math": False})
 def topology_figure(
     topology: Topology,
     *,

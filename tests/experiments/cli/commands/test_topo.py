@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from xml.sax.saxutils import escape
 
 import pytest
 
@@ -141,3 +142,57 @@ def test_demo_draws_the_networks_whose_servers_relay(tmp_path: Path) -> None:
     four = {"bcube", "dcell", "dpillar", "ficonn"}
     assert set(drawn) == four | {"bccc", "mesh", "rail", "torus"}
     assert min(drawn.values()) > 10_000
+
+
+def test_an_exported_network_is_described_again(tmp_path: Path) -> None:
+    file = tmp_path / "net.graphml"
+    written = pillarbox("topo", "dpillar,4,2", "--export", str(file))
+    assert (written.returncode, written.stdout) == (0, "")
+    counts = ["servers", "switches", "cables", "ports_per_server", "diameter"]
+    before, after = (
+        json.loads(pillarbox("topo", spec, "--json").stdout) for spec in ("dpillar,4,2", str(file))
+    )
+    assert {key: before[key] for key in counts} == {key: after[key] for key in counts}
+    checked = pillarbox("topo", str(file), "--check", "--draw", str(tmp_path / "net.svg"))
+    assert checked.stdout.endswith(
+        f": {before['cables']} cables checked from both ends, all agree\n"
+    )
+    assert (tmp_path / "net.svg").exists()
+
+
+def test_an_export_without_a_known_format_writes_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "net.yml"
+    refused = pillarbox("topo", "bcube,4,1", "--export", str(file))
+    assert (refused.returncode, file.exists()) == (2, False)
+    assert "add --format with one of graphml" in refused.stderr
+    pillarbox("topo", "bcube,4,1", "--export", str(file), "--format", "astra-sim")
+    assert "npus_count: [ 4, 4 ]" in file.read_text()
+    alone = pillarbox("topo", "bcube,4,1", "--format", "dot")
+    assert "add --export FILE" in alone.stderr
+
+
+@pytest.mark.parametrize(
+    "command", ["path {} 0 3", "compare {}", "gap {}", "simulate {} --count 1000"]
+)
+def test_commands_take_a_graph_file(command: str, tmp_path: Path) -> None:
+    file = tmp_path / "net.json"
+    pillarbox("topo", "dcell,2,1", "--export", str(file))
+    done = pillarbox(*command.format(file).split())
+    assert done.returncode == 0, done.stderr
+    file.unlink()
+    lost = pillarbox(*command.format(file).split())
+    assert lost.returncode == 2
+    assert lost.stderr.startswith(f"pillarbox: there is no graph file {file}")
+
+
+def test_names_that_are_markup_are_drawn_and_written_as_text(tmp_path: Path) -> None:
+    file, strange = tmp_path / "$x$ <b>&.json", r"a$\frac$<b>"
+    ends = [{"source": strange, "target": 1}]
+    file.write_text(json.dumps({"nodes": [{"id": strange}, {"id": 1}], "edges": ends}))
+    drawing = tmp_path / "net.svg"
+    done = pillarbox("topo", str(file), "--draw", str(drawing))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert escape(strange) in drawing.read_text()
+    copy = tmp_path / "copy.graphml"
+    assert pillarbox("topo", str(file), "--export", str(copy)).returncode == 0
+    assert "servers           2" in pillarbox("topo", str(copy)).stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -220,3 +221,19 @@ def test_a_fault_begins_before_the_flows_end(moment: str, accepted: bool):
         return
     with pytest.raises(PillarboxError, match="begins at 3 s, and the flows end by 3 s"):
         load("quick", changes)
+
+
+def test_a_plan_names_a_graph_file_with_its_digest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "net.json"
+    ends = [{"source": 0, "target": 1}]
+    file.write_text(json.dumps({"nodes": [{"id": 0}, {"id": 1}], "edges": ends}))
+    system = System("net.json", routing="shortest")
+    assert (system.network, system.name) == (system.topology.spec, "net.json shortest")
+    assert system.network.startswith(f"{file}#")
+    file.unlink()
+    assert System(system.network).name == "net.json"  # a plan is read without its graph files
+    with pytest.raises(PillarboxError, match="there is no graph file"):
+        System("net.json")
