@@ -1,6 +1,6 @@
 """Scale-up domains with rails below a spine: the baseline of Rail-only (arXiv 2307.12169).
 
-Rail-only compares itself with GPU clusters whose rails a Clos network joins (Fig. 1: rail-optimized, any-to-any Clos networks).
+Rail-only compares itself with GPU clusters whose rails a Clos network joins (Fig. 1 of the paper).
 D domains of G servers (GPUs) each: server d.g has two ports. Port 0 leads to the switch of domain
 d, port 1 to the leaf switch of rail g. Each leaf switch has one uplink to each of S spine switches,
 so that any pair of servers communicates over switches alone::

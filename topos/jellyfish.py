@@ -126,7 +126,7 @@ def regular_graph(nodes: int, degree: int, seed: int) -> Edges:
     >>> sorted(regular_graph(4, 3, seed=1))  # the only one: a full mesh
     [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]
     """
-    random = Random(seed)  # noqa: S311 - a graph, not a secret
+    random = Random(seed)
     for _ in range(TRIES):
         edges = _random_edges(nodes, degree, random)
         if len(edges) == nodes * degree // 2 and _connected(nodes, edges):

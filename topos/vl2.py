@@ -1,17 +1,17 @@
-"""VL2 (Greenberg 2011, the edition in Communications of the ACM): a Clos network between aggregation and intermediate switches.
+"""VL2, a Clos network between aggregation and intermediate switches (Greenberg 2011, Fig. 4).
 
-With aggregation switches of D_A ports and intermediate switches of D_I ports (Fig. 4)
-there are D_A/2 intermediate switches, D_I aggregation switches and D_A D_I / 4 top-of-rack (ToR)
-switches. An aggregation switch has one cable to each intermediate switch, and D_A/2 to ToR
-switches; a ToR switch has 20 servers and two uplinks, to two aggregation switches::
+With aggregation switches of D_A ports and intermediate switches of D_I ports there are D_A/2
+intermediate switches, D_I aggregation switches and D_A D_I / 4 top-of-rack (ToR) switches. An
+aggregation switch has one cable to each intermediate switch, and D_A/2 to ToR switches; a ToR
+switch has 20 servers and two uplinks, to two aggregation switches::
 
     ToR t            ports 0 .. tor-1 servers, port tor + u to aggregation 2 floor(2t / D_A) + u
     aggregation x    ports 0 .. D_A/2-1 ToRs of its pair, port D_A/2 + m to intermediate m
     intermediate m   port x to aggregation x
 
-The paper does not say which two aggregation switches a ToR switch is cabled to; here they are two
-neighbours, x and x + 1. Its servers have 1 Gbit/s and its switches 10 Gbit/s: at equal rates of all
-cables, `tor=2` (a ToR switch with as many servers as uplinks) has the same ratio.
+The two aggregation switches of a ToR switch are neighbours, x and x + 1, by this file's choice. In
+Fig. 4 the cables between switches have 10 Gbit/s; where all cables have one rate, `tor=2` gives a
+ToR switch as many servers as uplinks.
 """
 
 from __future__ import annotations

@@ -112,8 +112,8 @@ class GraphNetwork(Topology):
         """Return a sentence that describes the structure: servers and ports."""
         title = self.structure.title
         return (
-            f"{title[0].upper()}{title[1:]} of {self.servers_text()} without switches: each server has up to "
-            f"{count_text(self.ports, 'port')} and relays."
+            f"{title[0].upper()}{title[1:]} of {self.servers_text()} without switches: each "
+            f"server has up to {count_text(self.ports, 'port')} and relays."
         )
 
     def layout(self) -> Layout:
