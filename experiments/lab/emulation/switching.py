@@ -11,6 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from experiments.lab.emulation.defaults import chosen_plane
+from experiments.lab.emulation.lab_network import switches_form_loops
 from experiments.lab.emulation.ovs import OpenVSwitch, OvsMiniSwitches
 from experiments.lab.emulation.routers import Routers, Switches
 from experiments.lab.emulation.user_controller import UserControlledSwitches
@@ -30,6 +31,11 @@ def switches_of(
     if settings.controller:
         return UserControlledSwitches(topology, settings.controller, folder, kit)
     if topology.ports > 1:
+        require(
+            kind == BRIDGES or not switches_form_loops(topology),
+            f"cables between switches of {topology.spec} form loops, in which broadcasts of {kind} "
+            "switches never end: leave out --switches",
+        )
         return None if kind == BRIDGES else OvsMiniSwitches(topology, kind, folder, kit)
     require(
         kind == BRIDGES,
@@ -51,9 +57,3 @@ def switches_of(
 def servers_plane(switches: Switches | None, asked: str) -> str:
     """Return the forwarding plane (``python`` or ``ebpf``) of servers that relay packets."""
     return switches.servers_plane(asked) if switches else chosen_plane(asked)
-
-
-def switches_form_loops(topology: Topology) -> bool:
-    """Return True if the cables between a network's switches form loops, unlike in a tree."""
-    between = sum(cable.a >= topology.servers for cable in topology.links())
-    return between > max(topology.switches - 1, 0)
