@@ -46,7 +46,7 @@ def over_ports(g: int, d: int, spines: int, source: int, destination: int, choic
         yield source, DOMAIN_PORT
         yield g * d + destination // g, destination % g
     else:
-        for node, port in over_rails(g, d, spines, source, destination, choice):
+        for node, port in over_rails(g, d, spines, source, destination, choice):  # noqa: UP028 - numba
             yield node, port
 
 
