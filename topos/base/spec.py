@@ -149,10 +149,10 @@ def _structure(kind: str, spec: str) -> Topology | None:
     known = kinds()
     if kind in known:
         return None
-    # Imported on demand, since networks import from topos.structures.
-    from topos.structures.network import graph_network
-
-    return graph_network(spec, known)
+    # Imported by name, like networks: topos.structures imports this folder.
+    structures = importlib.import_module("topos.structures.network")
+    found: Topology | None = structures.graph_network(spec, known)
+    return found
 
 
 @cache  # cached, since `parse` calls it for every spec that it reads

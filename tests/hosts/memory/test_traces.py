@@ -34,7 +34,10 @@ from hosts.wire.messages import HeartBeat, LinkState, parse_message
 from topos.base.topology import Topology
 
 TRACES = Path(__file__).parent / "traces"
-SPECS = ("dpillar,4,2", "dcell,2,1", "bcube,2,1", "ficonn,4,1", "tree,2,2", "fattree,4")
+SPECS = (
+    *("dpillar,4,2", "dcell,2,1", "bcube,2,1", "ficonn,4,1", "tree,2,2", "fattree,4"),
+    *("domains,2,2", "vl2,2,4,tor=2"),
+)
 CASES = [
     (spec, routing)
     for spec in SPECS
