@@ -133,7 +133,7 @@ class VL2(Topology):
 
     def layout(self) -> Layout:
         """Return VL2's drawing: a row each of servers, ToR, aggregation, intermediate switches."""
-        pitch = self.tor + 0.6
+        pitch = max(self.tor, 2) + 0.6
         width = self.tors * pitch
         layout = Layout({}, level_names=("servers to ToR", "ToR to aggregation", "Clos"))
         for server in range(self.servers):

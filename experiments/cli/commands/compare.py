@@ -22,7 +22,7 @@ MANY: Any = {"multiple": True, "metavar": "[PORTS=]NUMBER"}
 @click.option(
     "--all", "everything", is_flag=True, help="Compare all networks at about 64, 512, 4096 servers."
 )
-@click.option("--csv", "csv_file", type=FILE, help="With --all: also write the table to this file.")
+@click.option("--csv", "csv_file", type=FILE, help="CSV file for the table of --all.")
 @json_option("networks", "tables")
 @click.option(
     "--exact/--no-exact",

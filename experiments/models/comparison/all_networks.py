@@ -69,7 +69,7 @@ class NetworkRow(NamedTuple):
     all_to_all: float  # exact: (N - 1) / flows on the busiest link
     sampled: float  # sum of the sampled flows' max-min fair rates / servers
     sampled_worst_pair: float  # the same if all sampled pairs had the rate of the slowest one
-    sampled_failures: float  # as `sampled`, with 5 % of the cables cut
+    sampled_failures: float  # value of `sampled` with 5 % of the cables cut
 
 
 def installed_specs() -> list[tuple[int, str]]:
