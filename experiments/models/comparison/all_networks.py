@@ -105,7 +105,8 @@ def measured_network(spec: str) -> list[Any]:
     """Return the computed measures of a network, from the diameter on: called by workers."""
     topology = parse(spec)
     random = numpy.random.default_rng(SEED)
-    partners = balanced_partners(topology.servers, PARTNERS, random)
+    count = min(PARTNERS, topology.servers - 1)
+    partners = balanced_partners(topology.servers, count, random)
     works = draw(topology, random, cables=FAILED).works(topology)
     flows = shortest_flows(topology, partners, SEED)
     rates = _rates(topology, flows)
@@ -118,7 +119,7 @@ def measured_network(spec: str) -> list[Any]:
         paper is None,
         float((topology.servers - 1) / flows.loads.max()),
         float(rates.sum() / topology.servers),
-        float(rates.min() * PARTNERS),
+        float(rates.min() * count),
         float(broken.sum() / topology.servers),
     ]
 
