@@ -16,7 +16,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 ROOT = Path(__file__).resolve().parent.parent
-NETWORKS = ("dpillar", "dcell", "bcube", "ficonn", "rail", "mesh", "torus", "bccc", "tree", "fattree")
+NETWORKS = (
+    *("dpillar", "dcell", "bcube", "ficonn", "rail", "mesh", "torus", "bccc"),
+    *("tree", "fattree", "vl2", "jellyfish", "domains"),
+)
 PACKAGES = ("topos", "hosts", "experiments")
 # Packages and districts from bottom to top, each with its colour.
 COLOURS = {

@@ -17,7 +17,22 @@ def arrival_port(topology: Topology, server: int, step: Step) -> int:
     if plug.node == step.peer:
         return int(plug.port)
     back = [p for p in range(topology.ports) if server in topology.peers(step.peer, p)]
-    same_switch = (p for p in back if topology.server_plug(step.peer, p).node == plug.node)
-    for port in (*same_switch, *back):
-        return port
+    ends = {port: topology.server_plug(step.peer, port).node for port in back}
+    for port in back:
+        if ends[port] == plug.node:
+            return port
+    for port in back:
+        if len(back) == 1 or _in_one_fabric(topology, ends[port], plug.node):
+            return port
     raise ValueError(f"port {step.port} of server {server} does not lead to {step.peer}")
+
+
+def _in_one_fabric(topology: Topology, a: int, b: int) -> bool:
+    """Return True if cables between switches lead from one switch to another."""
+    visited = {a}
+    for switch in (queue := [a]):
+        for _, plug in topology.neighbours(switch):
+            if plug.node >= topology.servers and plug.node not in visited:
+                visited.add(plug.node)
+                queue.append(plug.node)
+    return b in visited

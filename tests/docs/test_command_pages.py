@@ -117,7 +117,7 @@ def test_files_are_installed_where_they_are_asked_for(tmp_path: Path) -> None:
         ("pa", {"path", "packaging", "page"}),
         ("path dcell,4", {"dcell,4,1", "dcell,4,2"}),
         ("path dcell,4,1 4.", {"4.0", "4.1", "4.2", "4.3"}),
-        ("path dcell,4,1 0.0 4.3 --routing d", {"dcell", "dfr"}),
+        ("path dcell,4,1 0.0 4.3 --routing d", {"dcell", "dfr", "dor"}),
         ("run q", {"quick"}),
         ("bench rel", {"relay"}),
         ("reproduce dcell-fig7", {"dcell-fig7"}),

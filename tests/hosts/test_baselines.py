@@ -11,6 +11,7 @@ import topos
 from hosts.base.algorithms import route
 from hosts.base.failures import Failures
 from hosts.base.path import Step, switches_between
+from hosts.domains import TwoPorts
 from hosts.fattree import hashed_path, two_level_path
 from hosts.memory.memory_network import MemoryNetwork
 from hosts.tree import NETWORK as TREE
@@ -133,3 +134,53 @@ def test_hosts_send_plain_ip_and_notice_their_own_cable(spec: str) -> None:
     assert again.arrived_s
     # Nothing was ever sent but the packets: no heart-beats.
     assert sum(router.counters["frames out"] for router in network.routers) == len(trips) + 1
+
+
+@pytest.mark.parametrize("spec", ["domains,4,2", "domains,2,3,spines=2"])
+def test_domains_need_no_relay_and_use_rails_if_port_0_is_cut(spec: str) -> None:
+    topology = topos.parse(spec)
+    network = MemoryNetwork(topology, TwoPorts)
+    pairs = list(permutations(range(topology.servers), 2))
+    for a, b in pairs:
+        (path,) = route(topology, "spread", a, b).paths
+        assert [step.port for step in path.steps] == [
+            int(topology.digits(a)[0] != topology.digits(b)[0])
+        ]
+        assert switches_between(topology, a, path.steps[0]) == list(path.steps[0].via)
+    network.cut(0, topology.server_plug(0, 0).node)
+    network.run(1)
+    trips = [network.send_udp(a, b) for a, b in pairs]
+    network.run(1)
+    assert all(len(trip.steps) == 1 and trip.arrived_s for trip in trips)
+    cut = Failures(links=frozenset([frozenset((0, topology.server_plug(0, 0).node))]))
+    for trip, (a, b) in zip(trips, pairs, strict=True):
+        (path,) = route(topology, "spread", a, b, cut).paths
+        assert trip.path.steps[0].port == path.steps[0].port
+
+
+def test_spines_of_domains_are_loaded_evenly() -> None:
+    domains = topos.parse("domains,4,4")
+    spines = Counter(
+        step.via[1]
+        for a, b in permutations(range(domains.servers), 2)
+        for step in route(domains, "spread", a, b).paths[0].steps
+        if len(step.via) == 3
+    )
+    assert len(spines) == 4
+    assert len(set(spines.values())) == 1
+
+
+@pytest.mark.parametrize("spec", ["vl2,4,4,tor=2", "vl2,4,2,tor=3"])
+def test_paths_of_vl2_pass_an_intermediate_switch_and_avoid_failures(spec: str) -> None:
+    vl2 = topos.parse(spec)
+    for a, b in permutations(range(vl2.servers), 2):
+        (path,) = route(vl2, "vlb", a, b).paths
+        via = path.steps[0].via
+        assert switches_between(vl2, a, path.steps[0]) == list(via)
+        kinds = [vl2.switch_label(node - vl2.servers).split()[0] for node in via]
+        if a // vl2.tor == b // vl2.tor:
+            assert kinds == ["ToR"]
+            continue
+        assert kinds == ["ToR", "aggregation", "intermediate", "aggregation", "ToR"]
+        (around,) = route(vl2, "vlb", a, b, Failures(frozenset([via[2]]))).paths
+        assert via[2] not in around.steps[0].via

@@ -13,6 +13,10 @@ def test_all_shipped_networks_are_found() -> None:
     assert four | {"bccc", "fattree", "mesh", "rail", "torus", "tree"} <= set(topos.kinds())
 
 
+def test_networks_for_comparison_are_found() -> None:
+    assert {"domains", "jellyfish", "vl2"} <= set(topos.kinds())
+
+
 @pytest.mark.parametrize("spec", EXAMPLES)
 def test_network_keeps_its_contract(spec: str) -> None:
     assert problems(topos.parse(spec)) == []

@@ -108,6 +108,8 @@ def parse(spec: str) -> Topology:
     16
     >>> parse("bcube,8,3,servers=2048").switches
     1280
+    >>> parse("hypercube,6").cables  # a graph structure of topos/structures
+    192
 
     A spec that ends in .graphml or .json names a file with a graph (`topos.base.graph`).
     """
@@ -116,6 +118,8 @@ def parse(spec: str) -> Topology:
 
         return graph_network(named)
     kind, *words = (word.strip() for word in spec.split(","))
+    if (structure := _structure(kind, spec)) is not None:
+        return structure
     network_class = network(kind)
     signature = inspect.signature(network_class).parameters
     needed = [name for name, parameter in signature.items() if _is_positional(parameter)]
@@ -145,6 +149,17 @@ def parse(spec: str) -> Topology:
     )
     with report_network_file_errors(kind):
         return network_class(*numbers, **options)
+
+
+def _structure(kind: str, spec: str) -> Topology | None:
+    """Return the graph structure that a spec names, None if it names a network or nothing."""
+    known = kinds()
+    if kind in known:
+        return None
+    # Imported by name, like networks: topos.structures imports this folder.
+    structures = importlib.import_module("topos.structures.network")
+    found: Topology | None = structures.structure_network(spec, known)
+    return found
 
 
 @cache  # cached, since `parse` calls it for every spec that it reads

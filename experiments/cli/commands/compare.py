@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import click
 
-from experiments.base.arguments import SPEC, answer, json_option
+from experiments.base.arguments import FILE, SPEC, answer, json_option
 from topos.base.topology import Topology
 
 MANY: Any = {"multiple": True, "metavar": "[PORTS=]NUMBER"}
@@ -18,6 +19,10 @@ MANY: Any = {"multiple": True, "metavar": "[PORTS=]NUMBER"}
 @click.option(
     "--papers", is_flag=True, help="Recompute the papers' tables instead of comparing networks."
 )
+@click.option(
+    "--all", "everything", is_flag=True, help="Compare all networks at about 64, 512, 4096 servers."
+)
+@click.option("--csv", "csv_file", type=FILE, help="CSV file for the table of --all.")
 @json_option("networks", "tables")
 @click.option(
     "--exact/--no-exact",
@@ -49,6 +54,8 @@ MANY: Any = {"multiple": True, "metavar": "[PORTS=]NUMBER"}
 def command(
     topologies: tuple[Topology, ...],
     papers: bool,
+    everything: bool,
+    csv_file: Path | None,
     as_json: bool,
     exact: bool,
     seconds: float,
@@ -62,14 +69,22 @@ def command(
     pillarbox compare bcube,8,3,servers=2048 fattree,8,levels=5 --prices guo2009 --json
     pillarbox compare fattree,64 --switch-price 64=2000 --no-exact
     pillarbox compare --papers
+    pillarbox compare --all --csv networks.csv
     """
+    if csv_file and not everything:
+        raise click.UsageError("--csv writes the table of --all: add --all")
+    if everything:
+        if topologies or papers:
+            raise click.UsageError("--all has networks of its own: leave out SPECs and --papers")
+        _print_all_networks(as_json, _price_list(list_name, given), csv_file)
+        return
     if papers:
         if topologies:
             raise click.UsageError("--papers uses the networks of the papers: leave out the SPECs")
         _print_paper_tables(as_json, seconds)
         return
     if not topologies:
-        raise click.UsageError("give at least one network, or --papers")
+        raise click.UsageError("give at least one network, --all or --papers")
     from experiments.base.text import paragraphs, side_by_side
     from experiments.models.comparison import network_measures
 
@@ -108,6 +123,34 @@ def _price_list(list_name: str, given: dict[str, Any]) -> Any:
             changed = {name: value}
         found = replace(found, **changed)
     return found
+
+
+def _print_all_networks(as_json: bool, prices: Any, csv_file: Path | None) -> None:
+    import csv
+
+    from experiments.base.text import columns, paragraphs
+    from experiments.models.comparison import all_networks
+
+    rows = all_networks.compare_all(prices)
+    if csv_file:
+        with csv_file.open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows([all_networks.NetworkRow._fields, *rows])
+    cells = [[*all_networks.COLUMNS]]
+    for row, before in zip(rows, [None, *rows], strict=False):
+        if before and before.size_class != row.size_class:
+            cells.append([""] * len(all_networks.COLUMNS))
+        cells.append(all_networks.row_cells(row))
+    answer(
+        as_json,
+        {"networks": [row._asdict() for row in rows]},
+        "\n\n".join(
+            [
+                columns(cells, range(1, len(all_networks.COLUMNS))),
+                paragraphs(all_networks.notes(prices)),
+            ]
+        ),
+        indent=2,
+    )
 
 
 def _print_paper_tables(as_json: bool, seconds: float) -> None:

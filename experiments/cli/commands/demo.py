@@ -104,7 +104,7 @@ def draw_networks(folder: Path) -> None:
     from topos.base.spec import kinds, network, parse
 
     networks = [parse(network(kind).examples[0]) for kind in kinds()]
-    shown = [topology for topology in networks if topology.ports > 1]
+    shown = [topology for topology in networks if topology.diameter_bound().value != 1]
     for topology in shown:
         drawing = folder / f"{topology.kind}.png"
         draw_topology(topology, drawing)

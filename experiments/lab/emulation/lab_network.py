@@ -33,7 +33,6 @@ from experiments.lab.emulation.nodes import (
     LabSwitch,
     interface_index_in,
 )
-from experiments.lab.emulation.switching import switches_form_loops
 from experiments.lab.linux import cgroups, link_requests, shaping
 from experiments.lab.linux.delays import delay_line
 from experiments.lab.linux.kernel_settings import KernelSettings
@@ -160,6 +159,10 @@ class LabNet(Mininet):
                 ports.setdefault(switch, {})[mac] = switch.intfs[port].ifindex
         for switch, each in ports.items():
             switch.tell(each)
+        for node, port in ports_without_floods(self.topology):
+            switch = self.nameToNode.get(self.topology.node_name(node))
+            if switch and switch.bridge:
+                switch.send(link_requests.no_flood(switch.intfs[port].ifindex))
 
     def start(self) -> None:
         """Start all hosts and switches of the network."""
@@ -254,10 +257,12 @@ def allow_open_files() -> None:
 def fdb_entries(topology: Topology) -> Iterator[tuple[int, int, str]]:
     """Yield the forwarding table entries of all bridges: switch node, port, server's MAC.
 
-    Every switch that a frame can reach gets an entry. If cables between switches form a loop, the
-    spanning tree determines the paths, and there are no entries.
+    Every switch that a frame can reach gets an entry, for a shortest path to the server's port.
+    Among equal paths, the server's port number on its own switch selects one: this spreads the
+    servers of a switch over the cables between switches. Where servers do not relay and cables
+    between switches form a loop, the switches route instead, and there are no entries.
     """
-    if switches_form_loops(topology):
+    if topology.ports == 1 and switches_form_loops(topology):
         return
     for server in range(topology.servers):
         for port, plug in topology.neighbours(server):
@@ -267,18 +272,48 @@ def fdb_entries(topology: Topology) -> Iterator[tuple[int, int, str]]:
                     yield switch, towards, mac
 
 
+def switches_form_loops(topology: Topology) -> bool:
+    """Return True if the cables between a network's switches form loops, unlike in a tree."""
+    return next(ports_without_floods(topology), None) is not None
+
+
+def ports_without_floods(topology: Topology) -> Iterator[tuple[int, int]]:
+    """Yield switch node and port of both ends of the cables that would close a loop of switches.
+
+    Broadcasts (heartbeats) do not pass these ports, so that no frame goes round.
+    """
+    if not topology.switches_interconnect:
+        return
+    root = list(range(topology.nodes))  # union-find forest of the switches that are joined
+
+    def root_of(node: int) -> int:
+        while root[node] != node:
+            root[node] = node = root[root[node]]
+        return node
+
+    for cable in topology.links():
+        if cable.a >= topology.servers:
+            a, b = root_of(cable.a), root_of(cable.b)
+            if a == b:
+                yield cable.a, cable.a_port
+                yield cable.b, cable.b_port
+            root[a] = b
+
+
 def _switch_ports_towards(topology: Topology, plug: Plug) -> Iterator[tuple[int, int]]:
     """Yield each switch that can reach a server's port, with the switch port towards it."""
-    pending = [(plug.node, plug.port)]
-    while pending:
-        switch, towards = pending.pop()
-        yield switch, towards
-        if topology.switches_interconnect:
-            pending += [
-                (far.node, far.port)
-                for port, far in topology.neighbours(switch)
-                if port != towards and far.node >= topology.servers
-            ]
+    yield plug.node, plug.port
+    visited, edge = {plug.node}, [plug.node]
+    while edge and topology.switches_interconnect:
+        reached: dict[int, list[int]] = {}  # ports towards the edge, by switch
+        for switch in edge:
+            for _, far in topology.neighbours(switch):
+                if far.node >= topology.servers and far.node not in visited:
+                    reached.setdefault(far.node, []).append(far.port)
+        for switch, ports in reached.items():
+            yield switch, sorted(ports)[plug.port % len(ports)]
+        visited.update(reached)
+        edge = list(reached)
 
 
 def end_programs_in(descriptors: set[int]) -> None:

@@ -11,12 +11,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from experiments.lab.emulation.defaults import chosen_plane
+from experiments.lab.emulation.lab_network import switches_form_loops
 from experiments.lab.emulation.ovs import OpenVSwitch, OvsMiniSwitches
 from experiments.lab.emulation.routers import Routers, Switches
 from experiments.lab.emulation.user_controller import UserControlledSwitches
 from hosts.base.algorithms import algorithms
 from hosts.live.settings import LabSettings
-from topos.base.errors import UnknownNameError, UnsupportedError, require
+from topos.base.errors import UnknownNameError, require
 from topos.base.topology import Topology
 
 BRIDGES, OVS = "bridges", OpenVSwitch.name
@@ -31,10 +32,9 @@ def switches_of(
         return UserControlledSwitches(topology, settings.controller, folder, kit)
     if topology.ports > 1:
         require(
-            not switches_form_loops(topology),
-            f"the cables between switches of {topology.spec} form a loop, in which bridges would "
-            "repeat broadcasts without end: simulate this network, or remove cables",
-            UnsupportedError,
+            kind == BRIDGES or not switches_form_loops(topology),
+            f"cables between switches of {topology.spec} form loops, in which broadcasts of {kind} "
+            "switches never end: leave out --switches",
         )
         return None if kind == BRIDGES else OvsMiniSwitches(topology, kind, folder, kit)
     require(
@@ -57,21 +57,3 @@ def switches_of(
 def servers_plane(switches: Switches | None, asked: str) -> str:
     """Return the forwarding plane (``python`` or ``ebpf``) of servers that relay packets."""
     return switches.servers_plane(asked) if switches else chosen_plane(asked)
-
-
-def switches_form_loops(topology: Topology) -> bool:
-    """Return True if the cables between a network's switches form loops, unlike in a tree."""
-    above = list(range(topology.nodes))  # another switch of the same fabric, itself for the root
-
-    def root(node: int) -> int:
-        while above[node] != node:
-            above[node] = node = above[above[node]]
-        return node
-
-    for cable in topology.links() if topology.switches_interconnect else ():
-        if cable.a >= topology.servers:
-            a, b = root(cable.a), root(cable.b)
-            if a == b:
-                return True
-            above[a] = b
-    return False

@@ -130,6 +130,21 @@ def change(
     return Message(nl.RTM_NEWLINK, 0, body, deed or f"change interface {index}")
 
 
+def no_flood(port: int) -> Message:
+    """Return the request that keeps broadcasts and unknown addresses from leaving a bridge port."""
+    off = b"".join(
+        attribute(flag, b"\0")
+        for flag in (
+            nl.IFLA_BRPORT_UNICAST_FLOOD,
+            nl.IFLA_BRPORT_MCAST_FLOOD,
+            nl.IFLA_BRPORT_BCAST_FLOOD,
+        )
+    )
+    kind = text(nl.IFLA_INFO_SLAVE_KIND, "bridge") + attribute(nl.IFLA_INFO_SLAVE_DATA, off)
+    body = interface(port) + attribute(nl.IFLA_LINKINFO, kind)
+    return Message(nl.RTM_NEWLINK, 0, body, f"end floods at port {port}")
+
+
 def delete(index: int, deed: str = "") -> Message:
     """Return the request that deletes one link (and with a veth its peer)."""
     return Message(nl.RTM_DELLINK, 0, interface(index), deed or f"delete interface {index}")

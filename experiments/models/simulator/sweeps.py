@@ -128,6 +128,16 @@ def sweep(
     return [done[i].found for i in range(len(tasks))]
 
 
+def results(measure: Measure, tasks: Sequence[object], workers: int = 0) -> list[Any]:
+    """Run the function `measure` on each task, in parallel; return results in order, unstored.
+
+    The parameters are those of `sweep`.
+    """
+    count = min(workers or processors(), len(tasks))
+    done = dict(_on_processes(measure, list(enumerate(tasks)), count))
+    return [done[i].found for i in range(len(tasks))]
+
+
 def run_task(measure: Measure, task: object) -> TaskResult:
     """Run one task of a simulation sweep in this process: called by workers."""
     _reset_peak_memory()

@@ -150,8 +150,8 @@ def test_what_is_repeated_is_what_the_router_would_answer(spec: str, name: str) 
     # Of three packets of a flow each server passes on the first itself, at most.
     hops = sum(len(trip.steps) + 1 for trip in trips)
     assert sum(one.repeated for one in net.routers) - before >= hops / 2  # type: ignore[attr-defined]
-    if not net.routers[0].watches_neighbours:
-        return
+    if not net.routers[0].watches_neighbours or topology.diameter_bound().value == 1:
+        return  # no failure is detected, or no server relays
     # The last relay's next hop is gone; what comes is not repeated if the router would not.
     trip = net.send_udp(*pairs[0])
     net.run(0.02)

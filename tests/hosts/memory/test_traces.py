@@ -37,6 +37,7 @@ TRACES = Path(__file__).parent / "traces"
 SPECS = (
     *("dpillar,4,2", "dcell,2,1", "bcube,2,1", "ficonn,4,1", "tree,2,2", "fattree,4"),
     *("rail,3,2", "mesh,3,2", "torus,4,2", "bccc,2,1"),
+    *("domains,2,2", "vl2,2,4,tor=2"),
 )
 CASES = [
     (spec, routing)

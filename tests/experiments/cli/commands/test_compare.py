@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import itertools
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import networkx
 import numpy
@@ -14,8 +16,8 @@ from click.testing import CliRunner
 import topos
 from experiments.base import text
 from experiments.cli.main import cli
-from experiments.models.comparison import bisection as cuts
 from experiments.models.comparison import (
+    all_networks,
     network_measures,
     papers,
     path_metrics,
@@ -24,6 +26,7 @@ from experiments.models.comparison import (
     table_checks,
     tabulated,
 )
+from experiments.models.comparison import bisection as cuts
 from topos.base.errors import PillarboxError
 from topos.base.spec import small
 from topos.base.topology import Topology
@@ -424,3 +427,33 @@ def test_papers_on_the_command_line(tables, monkeypatch):
     assert "35,831,808  35,831,808  agree" in shown
     found = json.loads(run("--papers", "--json").output)["tables"]
     assert sum(len(table["checks"]) for table in found) > 100
+
+
+def test_all_networks_as_text_json_and_csv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(all_networks, "SPECS", {16: ("bcube,4,1", "soon,4,1"), 8: ("tree,4,2",)})
+    table = tmp_path / "all.csv"
+    ran = CliRunner().invoke(cli, ["compare", "--all", "--csv", str(table)])
+    assert ran.exit_code == 0, ran.output
+    assert [line.split()[0] for line in ran.output.splitlines()[:4] if line] == [
+        *("network", "bcube,4,1", "tree,4,2")
+    ]
+    as_json = json.loads(CliRunner().invoke(cli, ["compare", "--all", "--json"]).output)
+    rows = as_json["networks"]
+    assert [(row["spec"], row["size_class"], row["diameter_hops"]) for row in rows] == [
+        ("bcube,4,1", 16, 2),
+        ("tree,4,2", 8, 1),
+    ]
+    with table.open(newline="") as file:
+        written = list(csv.DictReader(file))
+    assert [{key: str(value) for key, value in row.items()} for row in rows] == [
+        {key: value or "None" for key, value in row.items()} for row in written
+    ]
+
+
+@pytest.mark.parametrize(
+    "words", [["--all", "bcube,4,1"], ["--all", "--papers"], ["bcube,4,1", "--csv", "x.csv"]]
+)
+def test_all_has_networks_of_its_own(words: list[str]) -> None:
+    ran = CliRunner().invoke(cli, ["compare", *words])
+    assert ran.exit_code == 2
+    assert "--all" in ran.output
