@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from topos.base.errors import PillarboxError, UnknownNameError, meant, require
+from topos.base.levels import OPTIONS, with_factors
 from topos.base.topology import Topology
 
 # Package `topos`, taken from sys.modules, since an import statement would be circular.
@@ -107,6 +108,8 @@ def parse(spec: str) -> Topology:
     16
     >>> parse("bcube,8,3,servers=2048").switches
     1280
+    >>> parse("bcube,4,1,rates=9:1").factors.rates
+    (9, 1)
     """
     kind, *words = (word.strip() for word in spec.split(","))
     network_class = network(kind)
@@ -115,9 +118,12 @@ def parse(spec: str) -> Topology:
     repeats = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in signature.values())
     numbers: list[int] = []
     options: dict[str, int] = {}
+    factors: dict[str, str] = {}
     for word in words:
         name, equals, value = word.rpartition("=")
-        if equals:
+        if name in OPTIONS and name not in signature and name not in factors:
+            factors[name] = value
+        elif equals:
             require(
                 name in signature and name not in options,
                 f"network {spec!r}: option {word!r} is unknown or repeated; {usage(network_class)}",
@@ -125,7 +131,7 @@ def parse(spec: str) -> Topology:
             options[name] = _parameter_value(value, spec, network_class)
         else:
             require(
-                not options,
+                not options and not factors,
                 f"network {spec!r}: {word!r} must come before the options; {usage(network_class)}",
             )
             numbers.append(_parameter_value(value, spec, network_class))
@@ -137,7 +143,7 @@ def parse(spec: str) -> Topology:
         f"network {spec!r} has too many or too few numbers; {usage(network_class)}",
     )
     with report_network_file_errors(kind):
-        return network_class(*numbers, **options)
+        return with_factors(network_class(*numbers, **options), factors)
 
 
 @cache  # cached, since `parse` calls it for every spec that it reads

@@ -1,0 +1,103 @@
+"""Options of every spec that give each level of cables a rate, delay and price of its own.
+
+``bcube,4,1,rates=9:1`` has cables of level 0 with 9 times the rate of the cables of level 1. The
+factors are whole numbers, level 0 first, and multiply the rate, delay or price of a cable.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy
+
+from topos.base.errors import require
+from topos.base.polymorphic import NOTHING
+
+if TYPE_CHECKING:
+    from topos.base.topology import Topology
+
+RATES, DELAYS, PRICES = "rates", "delays", "prices"
+OPTIONS = (RATES, DELAYS, PRICES)
+MOST_FACTOR = 1_000_000  # largest factor of a level
+# Number of servers, and of switches, at each end of the numbering whose cables are looked at to
+# find a network's levels.
+SAMPLE = 4096
+
+
+class LevelFactors(NamedTuple):
+    """Factors of the rate, delay and price of cables by level; empty: all levels are equal."""
+
+    rates: tuple[int, ...] = ()
+    delays: tuple[int, ...] = ()
+    prices: tuple[int, ...] = ()
+
+    @property
+    def words(self) -> list[str]:
+        """Options of a spec that give these factors, such as ``rates=9:1``."""
+        return [
+            f"{name}={':'.join(map(str, factors))}"
+            for name, factors in zip(OPTIONS, self, strict=True)
+            if factors
+        ]
+
+
+def level_count(topology: Topology) -> int:
+    """Return the number of levels of cables of a network; of a partial network, of the full one.
+
+    >>> import topos
+    >>> [level_count(topos.parse(spec)) for spec in ("bcube,2,2", "tree,2,2", "dcell,4,1,servers=4")]
+    [3, 2, 2]
+    """
+    network = topology.whole
+    highest = 0
+    for nodes, ports, plug in (
+        (network.servers, network.ports, network.server_plug),
+        (network.switches, network.switch_ports, network.switch_plug),
+    ):
+        first, last = numpy.arange(min(nodes, SAMPLE)), numpy.arange(max(nodes - SAMPLE, 0), nodes)
+        chosen = numpy.union1d(first, last)
+        for port in range(ports if nodes else 0):
+            far, _, level = plug(chosen, port)
+            levels = numpy.where(numpy.asarray(far) != NOTHING, level, 0)
+            highest = max(highest, int(levels.max(initial=0)))
+    return highest + 1
+
+
+def parse_factors(option: str, value: str, spec: str) -> tuple[int, ...]:
+    """Return the factors of an option such as ``rates=9:1``, or raise PillarboxError."""
+    words = value.split(":")
+    for word in words:
+        # The length is checked first: int() of a megabyte of digits takes minutes.
+        require(
+            word.isascii() and word.isdecimal() and len(word) <= 18
+            and 1 <= int(word) <= MOST_FACTOR,
+            f"network {spec!r}: {word!r} in {option}= is not a whole number from 1 to "
+            f"{MOST_FACTOR}; write one factor per level of cables, level 0 first, such as "
+            f"{option}=9:1",
+        )  # fmt: skip
+    return tuple(map(int, words))
+
+
+def with_factors(topology: Topology, given: dict[str, str]) -> Topology:
+    """Return the network with the factors of these options, or raise PillarboxError.
+
+    Factors that are all 1 are left out, since they change nothing.
+    """
+    if not given:
+        return topology
+    levels = level_count(topology)
+    found = {}
+    for option, value in given.items():
+        factors = parse_factors(option, value, topology.spec)
+        require(
+            levels > 1,
+            f"{topology.spec} has one level of cables, so {option}={value} does not apply: give "
+            "the lab's rate, delay or price instead",
+        )
+        require(
+            len(factors) == levels,
+            f"{topology.spec} has {levels} levels of cables, and {option}={value} gives "
+            f"{len(factors)}: write one factor per level, level 0 first",
+        )
+        found[option] = () if set(factors) == {1} else factors
+    return topology.with_level_factors(LevelFactors(**found))
