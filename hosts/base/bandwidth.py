@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, TypeVar
 
@@ -38,8 +39,10 @@ class Bandwidth:
     (800000000.0, 1000000000.0)
     """
 
-    def __init__(self, ports: int, rate_bps: float) -> None:
-        self.rate_bps = rate_bps
+    def __init__(self, ports: int, rate_bps: float, factors: Sequence[int] = ()) -> None:
+        self.rate_bps = rate_bps  # rate of ports of relative rate 1
+        # Rate of each port; `factors` are relative rates of the ports' levels of cables.
+        self.rates_bps = [rate_bps * factor for factor in factors or [1] * ports]
         self._used: dict[tuple[int, Direction], float] = {}
         self._last: dict[int, tuple[float, dict[Direction, int]]] = {}
 
@@ -67,10 +70,16 @@ class Bandwidth:
         return self._used.get((port, direction), 0.0)
 
     @property
-    def most_used_bps(self) -> float:
-        """Return the used bandwidth of the busiest port and direction, in bit/s."""
-        return max(self._used.values(), default=0.0)
+    def slowest_bps(self) -> float:
+        """Rate of the slowest port, in bit/s."""
+        return min(self.rates_bps)
+
+    @property
+    def most_used_share(self) -> float:
+        """Used share of the rate of the busiest port and direction."""
+        shares = (used / self.rates_bps[port] for (port, _), used in self._used.items())
+        return max(shares, default=0.0)
 
     def available_bps(self, port: int, direction: Direction) -> float:
         """Return the available bandwidth of a port in one direction, in bit/s."""
-        return max(0.0, self.rate_bps - self.used_bps(port, direction))
+        return max(0.0, self.rates_bps[port] - self.used_bps(port, direction))

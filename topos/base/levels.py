@@ -6,9 +6,10 @@ factors are whole numbers, level 0 first, and multiply the rate, delay or price 
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
-
-import numpy
 
 from topos.base.errors import require
 from topos.base.polymorphic import NOTHING
@@ -21,7 +22,7 @@ OPTIONS = (RATES, DELAYS, PRICES)
 MOST_FACTOR = 1_000_000  # largest factor of a level
 # Number of servers, and of switches, at each end of the numbering whose cables are looked at to
 # find a network's levels.
-SAMPLE = 4096
+SAMPLE = 512
 
 
 class LevelFactors(NamedTuple):
@@ -45,8 +46,8 @@ def level_count(topology: Topology) -> int:
     """Return the number of levels of cables of a network; of a partial network, of the full one.
 
     >>> import topos
-    >>> [level_count(topos.parse(spec)) for spec in ("bcube,2,2", "tree,2,2", "dcell,4,1,servers=4")]
-    [3, 2, 2]
+    >>> level_count(topos.parse("bcube,2,2")), level_count(topos.parse("dcell,4,1,servers=4"))
+    (3, 2)
     """
     network = topology.whole
     highest = 0
@@ -54,12 +55,11 @@ def level_count(topology: Topology) -> int:
         (network.servers, network.ports, network.server_plug),
         (network.switches, network.switch_ports, network.switch_plug),
     ):
-        first, last = numpy.arange(min(nodes, SAMPLE)), numpy.arange(max(nodes - SAMPLE, 0), nodes)
-        chosen = numpy.union1d(first, last)
-        for port in range(ports if nodes else 0):
-            far, _, level = plug(chosen, port)
-            levels = numpy.where(numpy.asarray(far) != NOTHING, level, 0)
-            highest = max(highest, int(levels.max(initial=0)))
+        # No arrays: the processes of servers, which parse the spec, do without numpy.
+        for node in {*range(min(nodes, SAMPLE)), *range(max(nodes - SAMPLE, 0), nodes)}:
+            for port in range(ports):
+                far, _, level = plug(node, port)
+                highest = max(highest, 0 if far == NOTHING else level)
     return highest + 1
 
 
@@ -76,6 +76,27 @@ def parse_factors(option: str, value: str, spec: str) -> tuple[int, ...]:
             f"{option}=9:1",
         )  # fmt: skip
     return tuple(map(int, words))
+
+
+def network_with_rates(spec: str, rates_mbit: Sequence[float]) -> tuple[str, float]:
+    """Return the spec and rate in Mbit/s of a network whose levels of cables have these rates.
+
+    >>> network_with_rates("bcube,4,1", [180, 20])
+    ('bcube,4,1,rates=9:1', 20.0)
+    >>> network_with_rates("bcube,4,1", [2.5, 1])
+    ('bcube,4,1,rates=5:2', 0.5)
+    """
+    require(
+        len(rates_mbit) > 0 and all(0 < rate < math.inf for rate in rates_mbit),
+        f"rates_mbit has the rate of each level in Mbit/s, level 0 first, such as [180, 20], not "
+        f"{list(rates_mbit)}",
+    )
+    exact = [Fraction(str(rate)) for rate in rates_mbit]
+    scale = math.lcm(*(rate.denominator for rate in exact))
+    whole = [int(rate * scale) for rate in exact]
+    unit = math.gcd(*whole)
+    factors = ":".join(str(rate // unit) for rate in whole)
+    return f"{spec},{RATES}={factors}", float(Fraction(unit, scale))
 
 
 def with_factors(topology: Topology, given: dict[str, str]) -> Topology:

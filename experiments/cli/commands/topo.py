@@ -77,6 +77,7 @@ def counts_as_json(topology: Topology) -> dict[str, Any]:
         "diameter": diameter(topology) if topology.servers <= MOST_SEARCHED else None,
         "bisection": topology.bisection().value,
         "parameters": topology.parameters,
+        **{f"level_{name}": list(of) for name, of in topology.factors._asdict().items() if of},
     }
 
 
@@ -93,8 +94,17 @@ def counts_as_text(topology: Topology) -> str:
         ("disjoint paths", _bound_text(topology.disjoint_paths(), "")),
         ("addresses", f"{topology.address(first)} to {topology.address(last)}"),
         ("IPv4", _ip_range(topology)),
+        *_level_rows(topology),
     ]
     return f"{topology.title} {topology.spec} ({topology.paper})\n\n{columns(rows)}"
+
+
+def _level_rows(topology: Topology) -> Iterator[tuple[str, str]]:
+    """Yield a row for each of rates, delays and prices of which levels have their own."""
+    for name, of_levels in topology.factors._asdict().items():
+        if of_levels:
+            each = (f"{factor} x at level {level}" for level, factor in enumerate(of_levels))
+            yield f"relative {name}", ", ".join(each)
 
 
 def cable_lines(topology: Topology) -> Iterator[dict[str, Any]]:

@@ -39,6 +39,11 @@ FAMILIES = {
     "pillarbox_cable_rate_bits_per_second": Metric(
         "gauge", (), "Rate of each cable per direction; absent without a limit."
     ),
+    "pillarbox_level_rate_bits_per_second": Metric(
+        "gauge",
+        ("level",),
+        "Rate of each cable of a level per direction, if levels have rates of their own.",
+    ),
     "pillarbox_cable_sent_bytes_total": Metric(
         "counter", ("from", "to"), "Bytes sent from one end of a cable to the other."
     ),
@@ -97,6 +102,10 @@ def _metric_rows(
             (tuple(str(status[key]) for key in FAMILIES["pillarbox_lab_info"].labels), 1)
         ],
         "pillarbox_cable_rate_bits_per_second": [((), rate_mbit * 1e6)] if rate_mbit else [],
+        "pillarbox_level_rate_bits_per_second": [
+            ((str(level),), factor * rate_mbit * 1e6)
+            for level, factor in enumerate(topology.factors.rates if rate_mbit else ())
+        ],
         "pillarbox_cable_sent_bytes_total": [*zip(directions, sample["sent_bytes"], strict=True)],
         "pillarbox_cable_waiting_bytes": [*zip(directions, sample["waiting_bytes"], strict=True)],
         "pillarbox_cable_dropped_packets_total": [*zip(directions, sample["dropped"], strict=True)],

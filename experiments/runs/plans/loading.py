@@ -21,6 +21,7 @@ from experiments.runs.plans.overrides import overridden
 from experiments.runs.plans.values import made, plain
 from hosts.base.load import module_from
 from topos.base.errors import InvalidValueError, NotPermittedError, PillarboxError, meant, require
+from topos.base.levels import network_with_rates
 
 # Value of rate_mbit that stands for the highest rate that this machine emulates faithfully.
 CALIBRATED = "calibrated"
@@ -127,8 +128,25 @@ def experiment_of(
         rate_mbit = min(map(calibrated_mbit, systems))
         for one in calibrated:
             one["rate_mbit"] = rate_mbit
+    if isinstance(systems := values.get("systems"), list):
+        values = {**values, "systems": [_with_level_rates(*each) for each in enumerate(systems)]}
     experiment: Experiment = made(Experiment, values, "")
     return experiment
+
+
+def _with_level_rates(number: int, system: Any) -> Any:
+    """Return a system with option ``rates`` of its network in place of its key ``rates_mbit``."""
+    if not isinstance(system, dict) or "rates_mbit" not in system:
+        return system
+    found = dict(system)
+    rates_mbit, key = found.pop("rates_mbit"), f"systems.{number}.rates_mbit"
+    try:
+        rates_mbit = made(tuple[float, ...], rates_mbit, key)
+        require("rate_mbit" not in found, "a system has rate_mbit or rates_mbit, not both")
+        network, rate_mbit = network_with_rates(str(found.get("network", "")), rates_mbit)
+    except PillarboxError as error:
+        raise InvalidValueError(str(error), key) from None
+    return {**found, "network": network, "rate_mbit": rate_mbit}
 
 
 def _is_calibrated(system: Any) -> bool:
