@@ -40,9 +40,8 @@ class Bandwidth:
     """
 
     def __init__(self, ports: int, rate_bps: float, factors: Sequence[int] = ()) -> None:
-        self.rate_bps = rate_bps  # rate of ports of relative rate 1
-        # Rate of each port; `factors` are relative rates of the ports' levels of cables.
-        self.rates_bps = [rate_bps * factor for factor in factors or [1] * ports]
+        self.ports, self.rate_bps = ports, rate_bps
+        self.factors = factors  # relative rate of each port; empty: all ports have `rate_bps`
         self._used: dict[tuple[int, Direction], float] = {}
         self._last: dict[int, tuple[float, dict[Direction, int]]] = {}
 
@@ -69,17 +68,21 @@ class Bandwidth:
         """Return the used bandwidth of a port in one direction, in bit/s."""
         return self._used.get((port, direction), 0.0)
 
+    def port_rate_bps(self, port: int) -> float:
+        """Return the rate of a port, in bit/s."""
+        return self.rate_bps * self.factors[port] if self.factors else self.rate_bps
+
     @property
     def slowest_bps(self) -> float:
         """Rate of the slowest port, in bit/s."""
-        return min(self.rates_bps)
+        return self.rate_bps * min(self.factors, default=1)
 
     @property
     def most_used_share(self) -> float:
         """Used share of the rate of the busiest port and direction."""
-        shares = (used / self.rates_bps[port] for (port, _), used in self._used.items())
+        shares = (used / self.port_rate_bps(port) for (port, _), used in self._used.items())
         return max(shares, default=0.0)
 
     def available_bps(self, port: int, direction: Direction) -> float:
         """Return the available bandwidth of a port in one direction, in bit/s."""
-        return max(0.0, self.rates_bps[port] - self.used_bps(port, direction))
+        return max(0.0, self.port_rate_bps(port) - self.used_bps(port, direction))

@@ -72,9 +72,10 @@ class Pairs:
 
     def _rate_bps(self, path: Path | None) -> float:
         """Return the rate of a path's slowest cable: a step's port number is its level."""
-        rates_bps = self._bandwidth.rates_bps
-        ports = [step.port for step in path.steps] if path else range(len(rates_bps))
-        return min((rates_bps[port] for port in ports), default=self._bandwidth.slowest_bps)
+        rates_bps = (
+            self._bandwidth.port_rate_bps(step.port) for step in (path.steps if path else ())
+        )
+        return min(rates_bps, default=self._bandwidth.slowest_bps)
 
     def _pair_flows(self, key: FlowKey, flow: PairFlow, now: float) -> list[PairFlow]:
         """Return the pair's other flows that were large within LATELY_S."""

@@ -27,7 +27,7 @@ class RemoteCableShapes(CableShapes):
     """Rates, delays and losses of cables between machines; each machine sets its own end."""
 
     def __init__(self, net: Any, usual: CableShape, fabric: Machines) -> None:
-        super().__init__(net, usual, fabric.lab.topology)
+        super().__init__(net, usual)
         self._fabric = fabric
 
     def change(self, a: str, b: str, wanted: CableShape) -> None:

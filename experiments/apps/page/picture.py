@@ -21,8 +21,8 @@ def picture_of(topology: Topology) -> dict[str, Any]:
         and IP address (``ip``, empty for switches) of each node, in the order of the node numbers.
         ``again``: node number, x, y and width of nodes that are drawn a second time. ``cables``, in
         the order of `Topology.links`: both ends ``a`` and ``b``, ``level``, relative ``rate`` if
-        levels have rates of their own, and ``points`` of a line (two) or of a Bézier curve (four). ``frames`` and ``notes``: groups and texts of the
-        paper's figure.
+        levels have rates of their own, and ``points`` of a line (two) or of a Bézier curve (four).
+        ``frames`` and ``notes``: groups and texts of the paper's figure.
     """
     drawn = Picture(topology)
     (left, bottom), (right, top) = drawn.low.tolist(), drawn.high.tolist()

@@ -58,14 +58,15 @@ class CableShapes:
         Current shapes of cables that differ from their initial shape, by the two ends of the cable.
     """
 
-    def __init__(self, net: Any, usual: CableShape, topology: Topology | None = None) -> None:
+    def __init__(self, net: Any, usual: CableShape) -> None:
         # `_usual` is the initial shape of cables of relative rate and delay 1.
-        self._net, self._usual, self._topology = net, usual, topology
+        self._net, self._usual = net, usual
         self.changed: dict[frozenset[str], CableShape] = {}
 
     def usual(self, a: str, b: str) -> CableShape:
         """Return the initial shape of the cable between two nodes, that of its level."""
-        topology = self._topology
+        # A network that was made by Mininet's methods has no topology, and no levels.
+        topology: Topology | None = getattr(self._net, "topology", None)
         if topology is None:
             return self._usual
         far = topology.node(b)

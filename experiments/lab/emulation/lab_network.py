@@ -99,7 +99,7 @@ class LabNet(Mininet):
             "jitter": jitter,
             "loss": loss,
         }
-        self.shapes = CableShapes(self, CableShape(rate_mbit, delay, loss), topology)
+        self.shapes = CableShapes(self, CableShape(rate_mbit, delay, loss))
         self.cable |= {"max_queue_size": queue_packets, "mtu": mtu}
         options = {
             "switch": LabSwitch,
