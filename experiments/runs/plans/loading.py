@@ -128,8 +128,6 @@ def experiment_of(
         rate_mbit = min(map(calibrated_mbit, systems))
         for one in calibrated:
             one["rate_mbit"] = rate_mbit
-    if isinstance(systems := values.get("systems"), list):
-        values = {**values, "systems": [_with_level_rates(*each) for each in enumerate(systems)]}
     experiment: Experiment = made(Experiment, values, "")
     return experiment
 
@@ -174,6 +172,8 @@ def _from_toml(file: Path) -> dict[str, Any]:
     values = toml_in(file)
     values.setdefault("name", file.stem)
     values.setdefault("about", "")
+    if isinstance(systems := values.get("systems"), list):
+        values["systems"] = [_with_level_rates(*each) for each in enumerate(systems)]
     return values
 
 
