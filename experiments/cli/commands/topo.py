@@ -49,6 +49,7 @@ def command(
     pillarbox topo bcube,4,1
     pillarbox topo bcube,8,3,servers=2048 --json
     pillarbox topo dcell,4,1 --cables
+    pillarbox topo bcube,4,1,rates=9:1
     pillarbox topo dpillar,8,2 --draw dpillar.svg
     """
     with report_network_file_errors(topology.kind):

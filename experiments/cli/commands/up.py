@@ -152,6 +152,7 @@ def command(
     sudo ./pillarbox up dcell,4,1
     sudo ./pillarbox up dcell,4,1 --page
     sudo ./pillarbox up bcube,4,1 --routing bsr --rate-mbit 100 --exec commands.txt
+    sudo ./pillarbox up bcube,4,1,rates=9:1 --rate-mbit 10
     sudo ./pillarbox up dcell,4,1 --detach
     sudo ./pillarbox up tree,4,4 --controller my_switch.py
     sudo ./pillarbox up dcell,4,1 --machines 2
