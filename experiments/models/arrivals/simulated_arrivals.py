@@ -13,6 +13,7 @@ from experiments.models.fluid.directed_links import (
     cabled_links,
     link_count,
     link_factors,
+    link_rates_bps,
     path_minima,
 )
 from experiments.models.fluid.ideal import header_bytes, header_efficiency
@@ -161,7 +162,7 @@ def simulate_on_paths(
 ) -> ArrivalSimulation:
     """Simulate arriving flows as fluids on given paths (see `simulate_fluid_flows`)."""
     volume_bits: Floats = numpy.multiply(arrivals.volume_bytes, 8.0, dtype=numpy.float64)
-    capacity = cable_bps * link_factors(topology, topology.factors.rates)
+    capacity = numpy.full(link_count(topology), link_rates_bps(topology, cable_bps))
     moments: Floats = numpy.array([window.from_s, window.until_s], numpy.float64)
     done = simulate_fluid_flows(
         paths,
@@ -204,7 +205,7 @@ def window_loads(topology: Topology, found: ArrivalSimulation, cable_bps: float)
     links = cabled_links(topology)
     cables = total_rate(topology, links)
     ports = total_rate(topology, links[links < topology.servers * topology.ports])
-    busiest = on_links / link_factors(topology, topology.factors.rates)
+    busiest = on_links / link_rates_bps(topology, 1.0)
     total = float(asked[lengths > 0].sum())
     before, after = found.course.delivered_bits.tolist()
     # Delivered bits are of all flows; on cables they count times the mean path length.

@@ -20,6 +20,7 @@ from experiments.models.fluid.directed_links import (
     cabled_ends,
     link_count,
     link_factors,
+    link_rates_bps,
     routes_of,
 )
 from experiments.models.fluid.ideal import header_bytes, header_efficiency, static_paths
@@ -102,4 +103,4 @@ def busiest_link_share(topology: Topology, routing: str, demand: Floats) -> floa
     routes = routes_of(topology, paths)
     shares = numpy.repeat(demand[sources, destinations], numpy.diff(routes.starts))
     on_links = numpy.bincount(routes.links, shares, link_count(topology))
-    return float((on_links / link_factors(topology, topology.factors.rates)).max())
+    return float((on_links / link_rates_bps(topology, 1.0)).max())

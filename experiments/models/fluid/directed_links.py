@@ -102,15 +102,18 @@ def link_rates_bps(topology: Topology, rate_bps: float) -> float | Floats:
     return rate_bps * link_factors(topology, topology.factors.rates)
 
 
-@functools.lru_cache(maxsize=16)  # cached, since a trial has many spans of the same network
 def link_factors(topology: Topology, factors: tuple[float, ...]) -> Floats:
     """Return the factor of each link by the level of its cable; 1 without a cable or factors."""
+    return _factors_by_level(topology, factors) if factors else numpy.ones(link_count(topology))
+
+
+@functools.lru_cache(maxsize=8)  # cached, since a trial has many spans of the same network
+def _factors_by_level(topology: Topology, factors: tuple[float, ...]) -> Floats:
     found = numpy.ones(link_count(topology))
-    if factors:
-        cables = topology.cable_arrays()
-        of_level = numpy.array(factors, numpy.float64)[cables.level]
-        for node, port in ((cables.a, cables.a_port), (cables.b, cables.b_port)):
-            found[link_at(topology, node.astype(numpy.int64), port)] = of_level
+    cables = topology.cable_arrays()
+    of_level = numpy.array(factors, numpy.float64)[cables.level]
+    for node, port in ((cables.a, cables.a_port), (cables.b, cables.b_port)):
+        found[link_at(topology, node.astype(numpy.int64), port)] = of_level
     found.flags.writeable = False
     return found
 

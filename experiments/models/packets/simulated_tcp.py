@@ -151,7 +151,8 @@ def simulate_tcp_flows(
     )
     directions = [_with_processors(topology, one, tcp) for one in (routes, back)]
     links = _link_records(topology, tcp)
-    flows, segments = _flow_records(directions, start_s, volume_bytes, tcp, links)
+    idle_s = _idle_times_s(topology, directions, tcp)
+    flows, segments = _flow_records(directions, start_s, volume_bytes, tcp, idle_s)
     moments = numpy.empty(0) if moments_s is None else numpy.asarray(moments_s, numpy.float64)
     state = SimulationState(
         frames=_frame_parameters(topology, tcp),
@@ -207,7 +208,7 @@ def _flow_records(
     start_s: Floats,
     volume_bytes: Ints,
     tcp: TcpParameters,
-    links: Records[Link],
+    idle_s: Floats,
 ) -> tuple[Records[TcpFlow], int]:
     """Return the TCP simulator's state record of each flow, and the total number of segments."""
     flows = zero_records(TcpFlow, len(start_s))
@@ -228,12 +229,31 @@ def _flow_records(
     flows["threshold"] = flows["epoch_s"] = flows["ever_s"] = NEVER
     flows["round_end"] = NONE
     # The connection is open at the start: its handshake has measured the idle network.
-    ack_s = (ETHERNET_BYTES + tcp.header + TCP_IP_BYTES) * links["byte_s"]
-    on_cable_s = (0.0 if tcp.is_lab else ack_s) + links["delay_s"] + tcp.relay_s
-    idle_s = sum(path_sums(one, on_cable_s) for one in directions)
     flows["round_trip_s"] = numpy.maximum(idle_s, AT_REST_S)
     flows["deviation_s"] = flows["round_trip_s"] / 2
     return flows, int(segments.sum())
+
+
+def _idle_times_s(topology: Topology, directions: list[Routes], tcp: TcpParameters) -> Floats:
+    """Return the time of each flow's first packet and its acknowledgement in an idle network."""
+
+    def link_s(rate_bps: float | Floats, delay_s: float | Floats) -> float | Floats:
+        ack_s = (ETHERNET_BYTES + tcp.header + TCP_IP_BYTES) * 8 / rate_bps
+        return (0.0 if tcp.is_lab else ack_s) + delay_s + tcp.relay_s
+
+    factors = topology.factors
+    if not factors.rates and not factors.delays:
+        lengths = sum(numpy.diff(one.starts) for one in directions)
+        return numpy.asarray(lengths * link_s(tcp.rate_bps, tcp.delay_s))
+    of_cables = link_s(
+        tcp.rate_bps * link_factors(topology, factors.rates),
+        tcp.delay_s * link_factors(topology, factors.delays),
+    )
+    # A relay's processor counts like a cable of relative rate and delay 1.
+    of_processors = numpy.full(topology.servers, link_s(tcp.rate_bps, tcp.delay_s))
+    values = numpy.concatenate([of_cables, of_processors])
+    forth, back = (path_sums(one, values) for one in directions)
+    return forth + back
 
 
 def _link_records(topology: Topology, tcp: TcpParameters) -> Records[Link]:
@@ -253,9 +273,9 @@ def _link_records(topology: Topology, tcp: TcpParameters) -> Records[Link]:
     links["delay_s"][:cables] = tcp.delay_s * link_factors(topology, factors.delays)
     links["limit_s"][:cables] = queues * 8 / rates_bps
     links["owed_s"][:cables] = owed * 8 / rates_bps
-    frame_s = (tcp.mtu + ETHERNET_BYTES + tcp.header) * links["byte_s"]
+    frame_s = (tcp.mtu + ETHERNET_BYTES + tcp.header) * 8 / rates_bps
     of_servers = slice(topology.servers * topology.ports)
-    links["jitter_s"][of_servers] = frame_s[of_servers]
+    links["jitter_s"][of_servers] = numpy.broadcast_to(frame_s, cables)[of_servers]
     links["packet_s"][cables:] = tcp.relay_s
     links["limit_s"][cables:] = tcp.relay_s * BACKLOG_PACKETS
     return links
