@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import topos
-from topos.base.levels import MOST_FACTOR, level_count, network_with_rates
+from topos.base.levels import MOST_FACTOR, network_with_rates
 
 EVERY = [spec for kind in topos.kinds() for spec in topos.network(kind).examples]
 
@@ -13,12 +13,12 @@ EVERY = [spec for kind in topos.kinds() for spec in topos.network(kind).examples
 @pytest.mark.parametrize("spec", EVERY)
 def test_the_number_of_levels_is_that_of_the_cables(spec: str) -> None:
     network = topos.parse(spec)
-    assert level_count(network) == 1 + max(cable.level for cable in network.whole.links())
+    assert network.levels == 1 + max(cable.level for cable in network.whole.links())
 
 
 @pytest.mark.parametrize("spec", EVERY)
 def test_every_network_with_levels_takes_a_rate_for_each(spec: str) -> None:
-    levels = level_count(topos.parse(spec))
+    levels = topos.parse(spec).levels
     rates = ":".join(str(level + 2) for level in range(levels))
     if levels == 1:
         with pytest.raises(topos.PillarboxError, match="has one level of cables"):

@@ -9,20 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from topos.base.errors import require
-from topos.base.polymorphic import NOTHING
-
-if TYPE_CHECKING:
-    from topos.base.topology import Topology
 
 RATES, DELAYS, PRICES = "rates", "delays", "prices"
 OPTIONS = (RATES, DELAYS, PRICES)
 MOST_FACTOR = 1_000_000  # largest factor of a level
-# Number of servers, and of switches, at each end of the numbering whose cables are looked at to
-# find a network's levels.
-SAMPLE = 512
 
 
 class LevelFactors(NamedTuple):
@@ -40,27 +33,6 @@ class LevelFactors(NamedTuple):
             for name, factors in zip(OPTIONS, self, strict=True)
             if factors
         ]
-
-
-def level_count(topology: Topology) -> int:
-    """Return the number of levels of cables of a network; of a partial network, of the full one.
-
-    >>> import topos
-    >>> level_count(topos.parse("bcube,2,2")), level_count(topos.parse("dcell,4,1,servers=4"))
-    (3, 2)
-    """
-    network = topology.whole
-    highest = 0
-    for nodes, ports, plug in (
-        (network.servers, network.ports, network.server_plug),
-        (network.switches, network.switch_ports, network.switch_plug),
-    ):
-        # No arrays: the processes of servers, which parse the spec, do without numpy.
-        for node in {*range(min(nodes, SAMPLE)), *range(max(nodes - SAMPLE, 0), nodes)}:
-            for port in range(ports):
-                far, _, level = plug(node, port)
-                highest = max(highest, 0 if far == NOTHING else level)
-    return highest + 1
 
 
 def parse_factors(option: str, value: str, spec: str) -> tuple[int, ...]:
@@ -97,28 +69,3 @@ def network_with_rates(spec: str, rates_mbit: Sequence[float]) -> tuple[str, flo
     unit = math.gcd(*whole)
     factors = ":".join(str(rate // unit) for rate in whole)
     return f"{spec},{RATES}={factors}", float(Fraction(unit, scale))
-
-
-def with_factors(topology: Topology, given: dict[str, str]) -> Topology:
-    """Return the network with the factors of these options, or raise PillarboxError.
-
-    Factors that are all 1 are left out, since they change nothing.
-    """
-    if not given:
-        return topology
-    levels = level_count(topology)
-    found = {}
-    for option, value in given.items():
-        factors = parse_factors(option, value, topology.spec)
-        require(
-            levels > 1,
-            f"{topology.spec} has one level of cables, so {option}={value} does not apply: give "
-            "the lab's rate, delay or price instead",
-        )
-        require(
-            len(factors) == levels,
-            f"{topology.spec} has {levels} levels of cables, and {option}={value} gives "
-            f"{len(factors)}: write one factor per level, level 0 first",
-        )
-        found[option] = () if set(factors) == {1} else factors
-    return topology.with_level_factors(LevelFactors(**found))

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from topos.base.errors import PillarboxError, UnknownNameError, meant, require
-from topos.base.levels import OPTIONS, with_factors
+from topos.base.levels import OPTIONS, LevelFactors, parse_factors
 from topos.base.topology import Topology
 
 # Package `topos`, taken from sys.modules, since an import statement would be circular.
@@ -143,7 +143,32 @@ def parse(spec: str) -> Topology:
         f"network {spec!r} has too many or too few numbers; {usage(network_class)}",
     )
     with report_network_file_errors(kind):
-        return with_factors(network_class(*numbers, **options), factors)
+        return _with_factors(network_class(*numbers, **options), factors)
+
+
+def _with_factors(topology: Topology, given: dict[str, str]) -> Topology:
+    """Return the network with the factors of these options, or raise PillarboxError.
+
+    Factors that are all 1 are left out, since they change nothing.
+    """
+    if not given:
+        return topology
+    levels = topology.levels
+    found = {}
+    for option, value in given.items():
+        factors = parse_factors(option, value, topology.spec)
+        require(
+            levels > 1,
+            f"{topology.spec} has one level of cables, so {option}={value} does not apply: give "
+            "the lab's rate, delay or price instead",
+        )
+        require(
+            len(factors) == levels,
+            f"{topology.spec} has {levels} levels of cables, and {option}={value} gives "
+            f"{len(factors)}: write one factor per level, level 0 first",
+        )
+        found[option] = () if set(factors) == {1} else factors
+    return topology.with_level_factors(LevelFactors(**found))
 
 
 @cache  # cached, since `parse` calls it for every spec that it reads
@@ -164,7 +189,7 @@ def _is_positional(parameter: inspect.Parameter) -> bool:
 
 
 def _parameter_usage(parameter: inspect.Parameter) -> str:
-    """Return how a parameter is written in a spec: ``n``, ``a,b,..`` or ``[servers=..]``."""
+    """Return the notation of a parameter in a spec: ``n``, ``a,b,..`` or ``[servers=..]``."""
     if parameter.kind is parameter.VAR_POSITIONAL:
         return "a,b,.."
     return parameter.name if _is_positional(parameter) else f"[{parameter.name}=..]"

@@ -29,6 +29,8 @@ from topos.base.polymorphic import NOTHING, Number
 if TYPE_CHECKING:
     from topos.base.arrays import CableArrays
 
+# Number of servers, and of switches, at each end of the numbering whose cables show the levels.
+SAMPLE = 512
 # Maximum number of servers: DCell's header fields and IPv4 addresses are 32 bits wide (Guo 2008,
 # Fig. 10).
 MOST_SERVERS = 2**32
@@ -173,6 +175,22 @@ class Topology(UidAddresses, ABC):
         return type(self)(*self.dimensions, **others).with_level_factors(self.factors)
 
     # -- levels of cables ----------------------------------------------------------------------
+
+    @cached_property
+    def levels(self) -> int:
+        """Number of levels of cables; of a partial network, that of the full one.
+
+        >>> import topos
+        >>> topos.parse("bcube,2,2").levels, topos.parse("dcell,4,1,servers=4").levels
+        (3, 2)
+        """
+        network = self.whole
+        highest = 0
+        for first_node, count in ((0, network.servers), (network.servers, network.switches)):
+            some = {*range(min(count, SAMPLE)), *range(max(count - SAMPLE, 0), count)}
+            plugs = (plug for node in some for _, plug in network.neighbours(first_node + node))
+            highest = max(highest, *(int(plug.level) for plug in plugs), 0)
+        return highest + 1
 
     def with_level_factors(self, factors: LevelFactors) -> Topology:
         """Return this network with factors of its own for each level of cables."""
