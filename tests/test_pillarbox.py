@@ -166,7 +166,9 @@ def test_keyword_parameters_are_the_options_of_up() -> None:
     parameters = inspect.signature(pillarbox.lab).parameters
     options = {one.name: one for one in command.params if isinstance(one, click.Option)}
     only_there = {"script", "detach", "hold", "page", "listen", "plain_http", "terminals"}
-    assert {*options} - only_there - {"no_sandbox", "quiet"} == {*parameters} - {"network"}
+    assert {*options} - only_there - {"no_sandbox", "quiet"} == (
+        {*parameters} - {"network", "rates_mbit"}
+    )
     for name in {*parameters} & {*options}:
         default = options[name].default
         wanted = default if isinstance(default, str | int | float) else None

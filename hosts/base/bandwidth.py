@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, TypeVar
 
@@ -38,8 +39,9 @@ class Bandwidth:
     (800000000.0, 1000000000.0)
     """
 
-    def __init__(self, ports: int, rate_bps: float) -> None:
-        self.rate_bps = rate_bps
+    def __init__(self, ports: int, rate_bps: float, factors: Sequence[int] = ()) -> None:
+        self.ports, self.rate_bps = ports, rate_bps
+        self.factors = factors  # relative rate of each port; empty: all ports have `rate_bps`
         self._used: dict[tuple[int, Direction], float] = {}
         self._last: dict[int, tuple[float, dict[Direction, int]]] = {}
 
@@ -66,11 +68,21 @@ class Bandwidth:
         """Return the used bandwidth of a port in one direction, in bit/s."""
         return self._used.get((port, direction), 0.0)
 
+    def port_rate_bps(self, port: int) -> float:
+        """Return the rate of a port, in bit/s."""
+        return self.rate_bps * self.factors[port] if self.factors else self.rate_bps
+
     @property
-    def most_used_bps(self) -> float:
-        """Return the used bandwidth of the busiest port and direction, in bit/s."""
-        return max(self._used.values(), default=0.0)
+    def slowest_bps(self) -> float:
+        """Rate of the slowest port, in bit/s."""
+        return self.rate_bps * min(self.factors, default=1)
+
+    @property
+    def most_used_share(self) -> float:
+        """Used share of the rate of the busiest port and direction."""
+        shares = (used / self.port_rate_bps(port) for (port, _), used in self._used.items())
+        return max(shares, default=0.0)
 
     def available_bps(self, port: int, direction: Direction) -> float:
         """Return the available bandwidth of a port in one direction, in bit/s."""
-        return max(0.0, self.rate_bps - self.used_bps(port, direction))
+        return max(0.0, self.port_rate_bps(port) - self.used_bps(port, direction))

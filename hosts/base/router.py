@@ -80,7 +80,10 @@ class Router:
         self.neighbours = Neighbours(
             topology, server, self.timers, now, watched=self.watches_neighbours
         )
-        self.bandwidth = Bandwidth(topology.ports, rate_bps)
+        equal = not topology.factors.rates
+        ports = () if equal else range(topology.ports)
+        factors = [topology.rate_of_port(server, port) for port in ports]
+        self.bandwidth = Bandwidth(topology.ports, rate_bps, factors)
         self.agenda = Agenda()
         self.counters: Counter[str] = Counter()
         self.drops: Counter[str] = Counter()  # dropped packets by reason

@@ -186,8 +186,8 @@ class BSR(Forwarding):
                     target,
                     failures,
                     partial(self.flow_answers_change, key),
-                    HOP_COST * self.bandwidth.rate_bps,
-                    MOVE_GAIN * self.bandwidth.rate_bps,
+                    HOP_COST * self.bandwidth.slowest_bps,
+                    MOVE_GAIN * self.bandwidth.slowest_bps,
                     type(self).path_set,
                 )
                 if selection.path:

@@ -47,7 +47,7 @@ class Pairs:
 
     def is_large(self, key: FlowKey, flow: PairFlow, now: float) -> bool:
         """Return True if a flow uses a large share of a port's rate, and record it as large."""
-        rate_bps, seconds = self._bandwidth.rate_bps, now - flow.since_s
+        rate_bps, seconds = self._rate_bps(flow.selection.path), now - flow.since_s
         if not is_large(flow.sent_bytes * 8, rate_bps, seconds):
             return False
         self._large_s[key] = now
@@ -69,7 +69,14 @@ class Pairs:
         """Return a path's bandwidth for a flow: as measured, at most an equal share of a port."""
         others = _flows_on(self._pair_flows(key, flow, now), path)
         own_bps = flow.selection.rate_bps if path == flow.selection.path else 0.0
-        return min(measured_bps, equal_share(self._bandwidth.rate_bps, others, own_bps))
+        return min(measured_bps, equal_share(self._rate_bps(path), others, own_bps))
+
+    def _rate_bps(self, path: Path | None) -> float:
+        """Return the rate of a path's slowest cable: a step's port number is its level."""
+        rates_bps = (
+            self._bandwidth.port_rate_bps(step.port) for step in (path.steps if path else ())
+        )
+        return min(rates_bps, default=self._bandwidth.slowest_bps)
 
     def _pair_flows(self, key: FlowKey, flow: PairFlow, now: float) -> list[PairFlow]:
         """Return the pair's other flows that were large within LATELY_S."""

@@ -288,8 +288,10 @@ def free_bps(
     """
     backup_bps, switch_bps = (bandwidth.used_bps(port, Direction.OUT) for port in (BACKUP, SWITCH))
     port, rate_bps = own or (NOWHERE, 0.0)
+    backup_rate_bps, switch_rate_bps = map(bandwidth.port_rate_bps, (BACKUP, SWITCH))
     return free_bandwidth(
-        backup_bps, switch_bps, bandwidth.rate_bps, port, rate_bps, flows, virtual
+        *(backup_bps, switch_bps, backup_rate_bps, switch_rate_bps),
+        *(port, rate_bps, flows, virtual),
     )
 
 

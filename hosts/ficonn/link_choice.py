@@ -12,7 +12,8 @@ from topos.ficonn import BACKUP, SWITCH
 def free_bandwidth(
     backup: float,
     switch: float,
-    capacity: float,
+    backup_rate: float,
+    switch_rate: float,
     own_port: int,
     own_rate: float,
     flows: int,
@@ -23,7 +24,9 @@ def free_bandwidth(
     Parameters
     ----------
     backup, switch : float
-        Measured rates on the two outgoing links, in the unit of `capacity`.
+        Measured loads of the two outgoing links.
+    backup_rate, switch_rate : float
+        Rates of the two links, in the same unit.
     own_port : int
         Port by which the flow leaves this server now, else NOWHERE.
     own_rate : float
@@ -38,8 +41,8 @@ def free_bandwidth(
     own_backup = min(own_rate, backup) if own_port == BACKUP else 0.0
     own_switch = min(own_rate, switch) if own_port == SWITCH else 0.0
     return (
-        max(0.0, capacity - backup) + own_backup,
-        max(0.0, max(0.0, capacity - switch) + own_switch - volume * virtual),
+        max(0.0, backup_rate - backup) + own_backup,
+        max(0.0, max(0.0, switch_rate - switch) + own_switch - volume * virtual),
     )
 
 

@@ -71,7 +71,7 @@ class CounterSchedule:
         for number, name in ports:
             if name in counters:
                 self._bandwidth.observe(number, *counters[name], now)
-        idle = self._bandwidth.most_used_bps < IDLE * self._bandwidth.rate_bps
+        idle = self._bandwidth.most_used_share < IDLE
         idle = idle and not self._rests and now >= self._attentive_until_s
         before, self._repeated = self._repeated, self._table.forwarded_packets()
         self._rests = idle and self._can_rest and self._repeated == before

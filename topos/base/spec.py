@@ -18,6 +18,7 @@ from pathlib import Path
 
 from topos.base.errors import PillarboxError, UnknownNameError, meant, require
 from topos.base.graph_file import named_file
+from topos.base.levels import OPTIONS, LevelFactors, parse_factors
 from topos.base.topology import Topology
 
 # Package `topos`, taken from sys.modules, since an import statement would be circular.
@@ -110,6 +111,8 @@ def parse(spec: str) -> Topology:
     1280
     >>> parse("hypercube,6").cables  # a graph structure of topos/structures
     192
+    >>> parse("bcube,4,1,rates=9:1").factors.rates
+    (9, 1)
 
     A spec that ends in .graphml or .json names a file with a graph (`topos.base.graph`).
     """
@@ -126,9 +129,12 @@ def parse(spec: str) -> Topology:
     repeats = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in signature.values())
     numbers: list[int] = []
     options: dict[str, int] = {}
+    factors: dict[str, str] = {}
     for word in words:
         name, equals, value = word.rpartition("=")
-        if equals:
+        if name in OPTIONS and name not in signature and name not in factors:
+            factors[name] = value
+        elif equals:
             require(
                 name in signature and name not in options,
                 f"network {spec!r}: option {word!r} is unknown or repeated; {usage(network_class)}",
@@ -136,7 +142,7 @@ def parse(spec: str) -> Topology:
             options[name] = _parameter_value(value, spec, network_class)
         else:
             require(
-                not options,
+                not options and not factors,
                 f"network {spec!r}: {word!r} must come before the options; {usage(network_class)}",
             )
             numbers.append(_parameter_value(value, spec, network_class))
@@ -148,7 +154,32 @@ def parse(spec: str) -> Topology:
         f"network {spec!r} has too many or too few numbers; {usage(network_class)}",
     )
     with report_network_file_errors(kind):
-        return network_class(*numbers, **options)
+        return _with_factors(network_class(*numbers, **options), factors)
+
+
+def _with_factors(topology: Topology, given: dict[str, str]) -> Topology:
+    """Return the network with the factors of these options, or raise PillarboxError.
+
+    Factors that are all 1 are left out, since they change nothing.
+    """
+    if not given:
+        return topology
+    levels = topology.levels
+    found = {}
+    for option, value in given.items():
+        factors = parse_factors(option, value, topology.spec)
+        require(
+            levels > 1,
+            f"{topology.spec} has one level of cables, so {option}={value} does not apply: give "
+            "the lab's rate, delay or price instead",
+        )
+        require(
+            len(factors) == levels,
+            f"{topology.spec} has {levels} levels of cables, and {option}={value} gives "
+            f"{len(factors)}: write one factor per level, level 0 first",
+        )
+        found[option] = () if set(factors) == {1} else factors
+    return topology.with_level_factors(LevelFactors(**found))
 
 
 def _structure(kind: str, spec: str) -> Topology | None:
@@ -181,6 +212,7 @@ def _is_positional(parameter: inspect.Parameter) -> bool:
 
 def _parameter_usage(parameter: inspect.Parameter) -> str:
     """Return the form of a parameter in a spec: ``n``, ``a,b,..`` or ``[servers=..]``."""
+    """Return the notation of a parameter in a spec: ``n``, ``a,b,..`` or ``[servers=..]``."""
     if parameter.kind is parameter.VAR_POSITIONAL:
         return "a,b,.."
     return parameter.name if _is_positional(parameter) else f"[{parameter.name}=..]"

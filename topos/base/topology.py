@@ -13,6 +13,7 @@ array. They do not check their arguments; the functions that parse text (`server
 
 from __future__ import annotations
 
+import copy
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -22,11 +23,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from topos.base.addressing import UidAddresses
 from topos.base.errors import PillarboxError, UnknownNameError, require
 from topos.base.layout import Layout, grid_layout
+from topos.base.levels import LevelFactors
 from topos.base.polymorphic import NOTHING, Number
 
 if TYPE_CHECKING:
     from topos.base.arrays import CableArrays
 
+# Number of servers, and of switches, at each end of the numbering whose cables show the levels.
+SAMPLE = 512
 # Maximum number of servers: DCell's header fields and IPv4 addresses are 32 bits wide (Guo 2008,
 # Fig. 10).
 MOST_SERVERS = 2**32
@@ -87,6 +91,8 @@ class Topology(UidAddresses, ABC):
     parameters: dict[str, int]
     # Numbers of a spec that takes any number of them (``torus,4,4,2``), empty in other networks.
     dimensions: tuple[int, ...]
+    # Factors of the rate, delay and price of cables by level, from options of the spec.
+    factors: LevelFactors = LevelFactors()
     servers: int
     switches: int
     cables: int
@@ -166,7 +172,59 @@ class Topology(UidAddresses, ABC):
         others = {name: value for name, value in self.parameters.items() if name != "servers"}
         if servers is not None:
             others["servers"] = servers
-        return type(self)(*self.dimensions, **others)
+        return type(self)(*self.dimensions, **others).with_level_factors(self.factors)
+
+    # -- levels of cables ----------------------------------------------------------------------
+
+    @cached_property
+    def levels(self) -> int:
+        """Number of levels of cables; of a partial network, that of the full one.
+
+        >>> import topos
+        >>> topos.parse("bcube,2,2").levels, topos.parse("dcell,4,1,servers=4").levels
+        (3, 2)
+        """
+        network = self.whole
+        highest = 0
+        for first_node, count in ((0, network.servers), (network.servers, network.switches)):
+            some = {*range(min(count, SAMPLE)), *range(max(count - SAMPLE, 0), count)}
+            plugs = (plug for node in some for _, plug in network.neighbours(first_node + node))
+            highest = max(highest, *(int(plug.level) for plug in plugs), 0)
+        return highest + 1
+
+    def with_level_factors(self, factors: LevelFactors) -> Topology:
+        """Return this network with factors of its own for each level of cables."""
+        if factors == self.factors:
+            return self
+        found = copy.copy(self)
+        for name in ("spec", "whole"):  # properties that depend on the factors
+            found.__dict__.pop(name, None)
+        found.factors = factors
+        return found
+
+    def rate_of_level(self, level: int) -> int:
+        """Return the rate of cables of a level, relative to the rate of the network.
+
+        >>> import topos
+        >>> topos.parse("bcube,4,1,rates=9:1").rate_of_level(0)
+        9
+        """
+        return self.factors.rates[level] if self.factors.rates else 1
+
+    def rate_of_port(self, node: int, port: int) -> int:
+        """Return the relative rate of the cable at a port of a server or switch; 1 without one."""
+        if not self.factors.rates:
+            return 1
+        far, _, level = self.plug(node, port)
+        return 1 if far == NOTHING else self.rate_of_level(level)
+
+    def delay_of_level(self, level: int) -> int:
+        """Return the delay of cables of a level, relative to the delay of the network."""
+        return self.factors.delays[level] if self.factors.delays else 1
+
+    def price_of_level(self, level: int) -> int:
+        """Return the price of cables and ports of a level, relative to the listed price."""
+        return self.factors.prices[level] if self.factors.prices else 1
 
     # -- derived properties of every network ---------------------------------------------------
 
@@ -187,7 +245,7 @@ class Topology(UidAddresses, ABC):
             str(value) if signature[name].default is inspect.Parameter.empty else f"{name}={value}"
             for name, value in self.parameters.items()
         ]
-        return ",".join([self.kind, *map(str, self.dimensions), *words])
+        return ",".join([self.kind, *map(str, self.dimensions), *words, *self.factors.words])
 
     def __repr__(self) -> str:
         return f"<{self.spec}: {self.servers} servers, {self.switches} switches>"

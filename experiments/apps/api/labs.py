@@ -18,6 +18,7 @@ from experiments.lab.emulation.lab_registry import LABS
 from experiments.runs.control.client import ask
 from experiments.runs.control.detached import READY
 from topos.base.errors import LabEndedError, PillarboxError, require
+from topos.base.levels import network_with_rates
 from topos.base.spec import parse
 from topos.base.topology import Topology
 
@@ -42,6 +43,8 @@ class Lab:
         Protocol timers: ``"fast"``, or ``"paper"`` for the values of the papers.
     rate_mbit : float
         Rate of every cable in Mbit/s; 0 means no limit.
+    rates_mbit : sequence of float
+        Rate of each level of cables in Mbit/s, level 0 first, in place of `rate_mbit`.
     switches : str
         Type of the switches: ``"bridges"``, or an application of an OpenFlow controller
         for Open vSwitch.
@@ -89,6 +92,7 @@ class Lab:
         plane: Literal["auto", "ebpf", "python", "ovs"] = "auto",
         timers: Literal["fast", "paper"] = "fast",
         rate_mbit: float = 100.0,
+        rates_mbit: Sequence[float] = (),
         switches: Literal["bridges", "learning", "static", "vlan"] = "bridges",
         kit: Literal["", "os-ken", "ryu"] = "",
         controller: Sequence[str] = (),
@@ -104,6 +108,8 @@ class Lab:
         weights: Sequence[int] = (),
         seed: int = 0,
     ) -> None:
+        if rates_mbit:
+            network, rate_mbit = network_with_rates(network, rates_mbit)
         options = {
             "routing": routing,
             "plane": plane,

@@ -153,6 +153,7 @@ class DistributedNet(dict[str, RemoteNode]):
 
     def __init__(self, fabric: Machines, entrances: Entrances) -> None:
         topology, settings = fabric.lab.topology, fabric.lab.settings
+        self.topology = topology
         usual = CableShape(settings.rate_mbit, settings.delay, settings.loss)
         self.shapes = RemoteCableShapes(self, usual, fabric)
         # queue limit of every port in bytes, reported by the machines

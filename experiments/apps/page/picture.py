@@ -20,9 +20,9 @@ def picture_of(topology: Topology) -> dict[str, Any]:
         switches. ``servers``: number of servers. ``nodes``: node number, x, y, width, name, label
         and IP address (``ip``, empty for switches) of each node, in the order of the node numbers.
         ``again``: node number, x, y and width of nodes that are drawn a second time. ``cables``, in
-        the order of `Topology.links`: both ends ``a`` and ``b``, ``level``, and ``points`` of a
-        line (two) or of a Bézier curve (four). ``frames`` and ``notes``: groups and texts of the
-        paper's figure.
+        the order of `Topology.links`: both ends ``a`` and ``b``, ``level``, relative ``rate`` if
+        levels have rates of their own, and ``points`` of a line (two) or of a Bézier curve (four).
+        ``frames`` and ``notes``: groups and texts of the paper's figure.
     """
     drawn = Picture(topology)
     (left, bottom), (right, top) = drawn.low.tolist(), drawn.high.tolist()
@@ -50,6 +50,7 @@ def picture_of(topology: Topology) -> dict[str, Any]:
                 "level": int(cable.level),
                 "points": [[round(x, 3), round(-y, 3)] for x, y in points],
             }
+            | ({"rate": topology.rate_of_level(cable.level)} if topology.factors.rates else {})
             for cable, points in drawn.cable_curves()
         ],
         "frames": [_frame_shape(drawn, frame) for frame in drawn.layout.frames],

@@ -73,7 +73,7 @@ def recording_of(folder: Path, number: int | None = None) -> Recording:
                 ["verdict", "valid" if record["valid"] else "not valid"],
                 ["cables", "mean load of the trial"],
             ],
-            "rate_mbit": _rate_mbit(tables["links"]),
+            "rate_mbit": _rate_mbit(topology, tables["links"]),
             "begun_s": 0.0,
         }
     )
@@ -94,9 +94,10 @@ def _selected_record(run: records.Run, number: int | None) -> dict[str, Any]:
     return finished[number]
 
 
-def _rate_mbit(links: Any) -> float | None:
-    rates = links["rate_bps"].dropna()
-    return float(rates.max()) / 1e6 if len(rates) else None
+def _rate_mbit(topology: Topology, links: Any) -> float | None:
+    """Return the rate in Mbit/s of cables of relative rate 1; None without a rate."""
+    rates, fastest = links["rate_bps"].dropna(), max(topology.factors.rates, default=1)
+    return float(rates.max()) / 1e6 / fastest if len(rates) else None
 
 
 def _add_samples(

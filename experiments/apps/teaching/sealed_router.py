@@ -64,7 +64,9 @@ class SealedChildRouter(Router):
         super().__init__(topology, server, now=now, seed=seed, **options)
         self.child, self.accepts = child, accepts
         self.asked = Counter[str]() if asked is None else asked
+        factors = self.bandwidth.factors
         self.bandwidth = self._ports = _StoredByteCounters(topology.ports, self.bandwidth.rate_bps)
+        self._ports.factors = factors
         made = {
             "network": topology.spec,
             "server": server,

@@ -152,8 +152,11 @@ def _number_rounded(value: object) -> object:
 
 
 def _gap_notes(topology: Topology, found: ThroughputGap, wanted: int) -> list[str]:
+    unit = "one link"
+    if topology.factors.rates:
+        unit = "a link of relative rate 1"
     notes = [
-        "Unit: the rate of one link. total: sum of max-min fair rates; its optimum is the largest "
+        f"Unit: the rate of {unit}. total: sum of max-min fair rates; its optimum is the largest "
         "sum of any rates, which may leave some flows without rate. ABT (aggregate bottleneck "
         "throughput): all flows at the rate of the slowest; its optimum is the largest sum of "
         "equal rates. The optimum may split flows over all paths. A routing with several paths "

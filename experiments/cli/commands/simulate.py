@@ -244,7 +244,13 @@ def _tcp_settings(
     header = routing_header_bytes(topology, routing)
     frame_bytes = how["mtu"] + FRAME_BYTES - 1500 + header
     queue_bytes = length_bytes(queue, rate_mbit * 125_000, frame_bytes)
-    return TcpParameters(rate_mbit * 1e6, queue_bytes, header=header, **how)
+    of_levels = tuple(
+        length_bytes(queue, rate_mbit * factor * 125_000, frame_bytes)
+        for factor in topology.factors.rates
+    )
+    return TcpParameters(
+        rate_mbit * 1e6, queue_bytes, header=header, levels_queue_bytes=of_levels, **how
+    )
 
 
 def _trace_arrivals(topology: Topology, file: Path) -> tuple[Arrivals, Window]:

@@ -70,6 +70,7 @@ def command(
     pillarbox topo bcube,4,1
     pillarbox topo bcube,8,3,servers=2048 --json
     pillarbox topo dcell,4,1 --cables
+    pillarbox topo bcube,4,1,rates=9:1
     pillarbox topo dpillar,8,2 --draw dpillar.svg
     pillarbox topo bcube,4,1 --export bcube.graphml
     pillarbox topo bcube.graphml
@@ -108,6 +109,7 @@ def counts_as_json(topology: Topology) -> dict[str, Any]:
         "diameter": diameter(topology) if topology.servers <= MOST_SEARCHED else None,
         "bisection": topology.bisection().value,
         "parameters": topology.parameters,
+        **{f"level_{name}": list(of) for name, of in topology.factors._asdict().items() if of},
     }
 
 
@@ -124,6 +126,7 @@ def counts_as_text(topology: Topology) -> str:
         ("disjoint paths", _bound_text(topology.disjoint_paths(), "")),
         ("addresses", f"{topology.address(first)} to {topology.address(last)}"),
         ("IPv4", _ip_range(topology)),
+        *_level_rows(topology),
     ]
     return f"{topology.title} {topology.spec} ({topology.paper})\n\n{columns(rows)}"
 
@@ -132,6 +135,14 @@ def _switches_text(topology: Topology) -> str:
     """Return the number of switches and their ports, such as ``8 of up to 4 ports``."""
     ports = f" of up to {topology.switch_ports} ports" if topology.switches else ""
     return f"{topology.switches:,}{ports}"
+
+
+def _level_rows(topology: Topology) -> Iterator[tuple[str, str]]:
+    """Yield a row for each of rates, delays and prices of which levels have their own."""
+    for name, of_levels in topology.factors._asdict().items():
+        if of_levels:
+            each = (f"{factor} x at level {level}" for level, factor in enumerate(of_levels))
+            yield f"relative {name}", ", ".join(each)
 
 
 def cable_lines(topology: Topology) -> Iterator[dict[str, Any]]:

@@ -159,6 +159,7 @@ def command(
     sudo ./pillarbox up dcell,4,1
     sudo ./pillarbox up dcell,4,1 --page
     sudo ./pillarbox up bcube,4,1 --routing bsr --rate-mbit 100 --exec commands.txt
+    sudo ./pillarbox up bcube,4,1,rates=9:1 --rate-mbit 10
     sudo ./pillarbox up dcell,4,1 --detach
     sudo ./pillarbox up tree,4,4 --controller my_switch.py
     sudo ./pillarbox up dcell,4,1 --machines 2
@@ -273,6 +274,15 @@ def reason_for_python_plane() -> str:
     return f"every packet passes through Python, since eBPF cannot be used here: {why}"
 
 
+def _rates_text(lab: Lab) -> str:
+    """Return a line with the rates of the levels of cables, if they have rates of their own."""
+    from experiments.lab.emulation.cable_shapes import rates_mbit_of_levels
+
+    rates = rates_mbit_of_levels(lab.topology, lab.settings.rate_mbit)
+    each = (f"level {level} {rate:g} Mbit/s" for level, rate in enumerate(rates))
+    return f"\ncables: {', '.join(each)}" if rates else ""
+
+
 def _welcome(lab: Lab, number: int, over: ClusterFabric | None) -> str:
     topology = lab.topology
     how = f"routing {lab.routing}, plane {lab.plane}"
@@ -282,5 +292,5 @@ def _welcome(lab: Lab, number: int, over: ClusterFabric | None) -> str:
     host = last if "." in last else topology.node_name(topology.servers - 1)
     return (
         f"lab {number}: {topology.spec}, {topology.servers} servers, {topology.switches} switches; "
-        f"{how}\ntry: path {first} {last}, or {first} ping -c 3 {host}"
+        f"{how}{_rates_text(lab)}\ntry: path {first} {last}, or {first} ping -c 3 {host}"
     )

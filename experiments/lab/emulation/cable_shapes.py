@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from experiments.lab.linux import shaping
 from topos.base.errors import UnknownNameError, UnsupportedError, require
+from topos.base.topology import Topology
 
 
 class CableShape(NamedTuple):
@@ -27,24 +28,55 @@ class CableShape(NamedTuple):
         return ", ".join([rate, *late, *lossy])
 
 
+def rates_mbit_of_levels(topology: Topology, rate_mbit: float | None) -> list[float]:
+    """Return the rate of each level's cables in Mbit/s; empty if equal or without a limit."""
+    return [rate_mbit * factor for factor in topology.factors.rates] if rate_mbit else []
+
+
+def usual_shape(topology: Topology | None, wanted: CableShape, level: int) -> CableShape:
+    """Return the initial shape of the cables of a level, given that of relative rate and delay 1.
+
+    >>> import topos
+    >>> str(usual_shape(topos.parse("bcube,4,1,rates=9:1"), CableShape(10.0, None, None), 0))
+    '90 Mbit/s'
+    """
+    if topology is None:
+        return wanted
+    rate_mbit, delay = wanted.rate_mbit, wanted.delay
+    if rate_mbit is not None:
+        rate_mbit *= topology.rate_of_level(level)
+    delay = shaping.scaled_delay(delay, topology.delay_of_level(level))
+    return wanted._replace(rate_mbit=rate_mbit, delay=delay)
+
+
 class CableShapes:
     """Rate, delay and loss of each cable of a network; nodes are given by their Mininet names.
 
     Attributes
     ----------
-    usual
-        Initial shape of all cables.
     changed
-        Current shapes of cables that differ from `usual`, by the two ends of the cable.
+        Current shapes of cables that differ from their initial shape, by the two ends of the cable.
     """
 
     def __init__(self, net: Any, usual: CableShape) -> None:
-        self._net, self.usual = net, usual
+        # `_usual` is the initial shape of cables of relative rate and delay 1.
+        self._net, self._usual = net, usual
         self.changed: dict[frozenset[str], CableShape] = {}
+
+    def usual(self, a: str, b: str) -> CableShape:
+        """Return the initial shape of the cable between two nodes, that of its level."""
+        # A network that was made by Mininet's methods has no topology, and no levels.
+        topology: Topology | None = getattr(self._net, "topology", None)
+        if topology is None:
+            return self._usual
+        far = topology.node(b)
+        plugs = (plug for _, plug in topology.neighbours(topology.node(a)) if plug.node == far)
+        level = next((int(plug.level) for plug in plugs), 0)
+        return usual_shape(topology, self._usual, level)
 
     def of(self, a: str, b: str) -> CableShape:
         """Return the rate, delay and loss of the cable between two nodes."""
-        return self.changed.get(frozenset([a, b]), self.usual)
+        return self.changed.get(frozenset([a, b])) or self.usual(a, b)
 
     def change(self, a: str, b: str, wanted: CableShape) -> None:
         """Set the rate, delay and loss of the cable between two nodes, in both directions."""
@@ -73,7 +105,7 @@ class CableShapes:
     def note(self, a: str, b: str, wanted: CableShape) -> None:
         """Record the current rate, delay and loss of the cable between two nodes."""
         self.changed.pop(frozenset([a, b]), None)
-        if wanted != self.usual:
+        if wanted != self.usual(a, b):
             self.changed[frozenset([a, b])] = wanted
 
 

@@ -23,6 +23,7 @@ from typing import Any, Protocol
 
 from experiments.lab.emulation import convergence, switching
 from experiments.lab.emulation.active_faults import ActiveFault, Faults
+from experiments.lab.emulation.cable_shapes import rates_mbit_of_levels
 from experiments.lab.emulation.defaults import usual_routing
 from experiments.lab.emulation.drops import drops_by_reason
 from experiments.lab.emulation.external_network import OUTSIDE, gateway_options
@@ -367,6 +368,7 @@ class Lab:
             "plane": self.plane,
             "timers": self.settings.timers,
             "rate_mbit": self.settings.rate_mbit,
+            "level_rates_mbit": rates_mbit_of_levels(self.topology, self.settings.rate_mbit),
             "queue_bytes": self.net.queue_bytes,
             **({"tcp": self.tcp} if self.tcp else {}),
             "dead": [self.topology.address(server) for server in sorted(self.dead)],

@@ -25,7 +25,7 @@ from mininet.log import info
 from mininet.net import Mininet
 
 from experiments.lab.emulation.cable_links import ETHERNET_MTU, LabLink
-from experiments.lab.emulation.cable_shapes import CableShape, CableShapes
+from experiments.lab.emulation.cable_shapes import CableShape, CableShapes, usual_shape
 from experiments.lab.emulation.nodes import (
     ApplicationIntf,
     LabHost,
@@ -40,6 +40,7 @@ from experiments.lab.linux.namespaces import fabric
 from experiments.lab.linux.queueing import Queue
 from topos.base.emulated import emulated
 from topos.base.errors import NotPermittedError, PillarboxError, require
+from topos.base.polymorphic import NOTHING
 from topos.base.topology import Plug, Topology
 
 MOST_OPEN_FILES = 1 << 20
@@ -53,7 +54,8 @@ class LabNet(Mininet):
     topology
         Topology of the network; None for an empty network, to be filled with Mininet's methods.
     rate_mbit, delay, jitter, loss, queue_packets
-        Shape of every cable, in each direction; see `LabLink`.
+        Shape of every cable, in each direction; see `LabLink`. Levels of cables of the topology
+        may multiply rate and delay.
     queue
         Queueing discipline of every port; see `experiments.lab.linux.queueing`.
     mtu
@@ -120,13 +122,20 @@ class LabNet(Mininet):
 
     @property
     def queue_bytes(self) -> int | None:
-        """Queue limit of every switch and server port in bytes; None without a rate limit."""
-        if self.rate_mbit is None:
+        """Queue limit of every port of a slowest cable in bytes; None without a rate limit."""
+        if self.slowest_mbit is None:
             return None
         cable = self.cable
         packets = cable["max_queue_size"] or shaping.QUEUE_PACKETS
         frame_bytes = cable["mtu"] + shaping.ETHERNET_BYTES
-        return shaping.queue_bytes(self.rate_mbit, packets, frame_bytes, cable["queue"])
+        return shaping.queue_bytes(self.slowest_mbit, packets, frame_bytes, cable["queue"])
+
+    @property
+    def slowest_mbit(self) -> float | None:
+        """Rate of the slowest level of cables in Mbit/s; None without a rate limit."""
+        if self.rate_mbit is None or self.topology is None:
+            return self.rate_mbit
+        return self.rate_mbit * min(self.topology.factors.rates, default=1)
 
     def __enter__(self) -> LabNet:
         self.start()
@@ -194,8 +203,29 @@ class LabNet(Mininet):
         )
 
     def addLink(self, node1: Any, node2: Any, *ports: Any, **params: Any) -> Any:  # noqa: N802
-        """Add a cable with the network's default parameters, overridden by `params`."""
-        return super().addLink(node1, node2, *ports, **self.cable | params)
+        """Add a cable with the default parameters of its level, overridden by `params`."""
+        return super().addLink(node1, node2, *ports, **self._cable_at(node1, ports, params))
+
+    def _cable_at(
+        self, node: Any, ports: tuple[Any, ...], params: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Return the parameters of the cable at a port of a node, by its level."""
+        found = self.cable | params
+        topology = self.topology
+        if topology is None or not (topology.factors.rates or topology.factors.delays):
+            return found
+        name = node if isinstance(node, str) else node.name
+        port = ports[0] if ports else params.get("port1")
+        # A lab's other nodes, such as its gateways, have cables that are not of the network.
+        if port is None or name[:1] not in "hs" or not name[1:].isdecimal():
+            return found
+        number = topology.node(name)
+        if port >= topology.ports_of(number) or topology.plug(number, port).node == NOTHING:
+            return found
+        level = topology.plug(number, port).level
+        usual = CableShape(self.rate_mbit, self.cable["delay"], None)
+        rate_mbit, delay, _ = usual_shape(topology, usual, level)
+        return self.cable | {"bw": rate_mbit, "delay": delay} | params
 
     def staticArp(self) -> None:  # noqa: N802
         """Add a static ARP entry for every other host to every host."""
@@ -208,7 +238,7 @@ class LabNet(Mininet):
         for host in self.hosts:
             index = interface_index_in(host, ApplicationIntf.NAME)
             if index:
-                host.set_super_packet_size(index, self.rate_mbit, mtu)
+                host.set_super_packet_size(index, self.slowest_mbit, mtu)
 
     # -- down ----------------------------------------------------------------------------------
 

@@ -79,16 +79,19 @@ def _check_routing(topology: Topology, settings: LabSettings) -> None:
         router_for(topology, routing)
 
 
-def _check_rate(_topology: Topology, settings: LabSettings) -> None:
+def _check_rate(topology: Topology, settings: LabSettings) -> None:
     shaping.check_rate(settings.rate_mbit)
+    if settings.rate_mbit is not None:
+        shaping.check_rate(settings.rate_mbit * max(topology.factors.rates, default=1))
 
 
 def _check_loss(_topology: Topology, settings: LabSettings) -> None:
     shaping.check_loss(settings.loss)
 
 
-def _check_delay(_topology: Topology, settings: LabSettings) -> None:
-    shaping.checked_delay(settings.delay, None)
+def _check_delay(topology: Topology, settings: LabSettings) -> None:
+    longest = max(topology.factors.delays, default=1)
+    shaping.checked_delay(shaping.scaled_delay(settings.delay, longest), None)
 
 
 def _check_mtu(_topology: Topology, settings: LabSettings) -> None:

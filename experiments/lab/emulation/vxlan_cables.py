@@ -235,7 +235,7 @@ class PartNet(LabNet):
     def bound_super_packets(self) -> None:
         """Limit TCP's super-packets on dcn0 to the size that tunnels carry whole."""
         mtu = self.cable["mtu"]
-        size = min(MOST_PACKET, port_bursts.super_packet_bytes(self.rate_mbit, mtu))
+        size = min(MOST_PACKET, port_bursts.super_packet_bytes(self.slowest_mbit, mtu))
         for host in self.hosts:
             index = interface_index_in(host, ApplicationIntf.NAME)
             if index:

@@ -92,6 +92,19 @@ def seconds(value: str | float, what: str) -> float:
         ) from None
 
 
+def scaled_delay(delay: str | None, factor: int) -> str | None:
+    """Return a link's delay times a factor, in the same notation.
+
+    >>> scaled_delay("0.5ms", 3), scaled_delay("1s", 1), scaled_delay(None, 3)
+    ('1.5ms', '1s', None)
+    """
+    if delay is None or factor == 1:
+        return delay
+    digits = delay.rstrip("msu")
+    seconds(delay, "delay")
+    return f"{float(digits) * factor:g}{delay[len(digits) :]}"
+
+
 def checked_delay(delay: str | float | None, jitter: str | float | None) -> LinkDelay | None:
     """Return the delay of a link, None if delay and jitter are absent."""
     if not delay and not jitter:

@@ -6,7 +6,11 @@ from dataclasses import dataclass
 
 import numpy
 
-from experiments.models.arrivals.simulated_arrivals import SAMPLE, cable_capacity_bps
+from experiments.models.arrivals.simulated_arrivals import (
+    SAMPLE,
+    cable_capacity_bps,
+    total_rate,
+)
 from experiments.models.fluid.directed_links import cabled_links
 from experiments.models.workloads.arrivals import (
     MOST_OFF,
@@ -65,7 +69,8 @@ class ArrivalRequest:
         """Return the capacity that the load refers to: of all cables, or of all servers' ports."""
         if load_of == SERVERS:
             ports = self.topology.servers * self.topology.ports
-            return float((cabled_links(self.topology) < ports).sum()) * self.cable_bps
+            links = cabled_links(self.topology)
+            return float(total_rate(self.topology, links[links < ports])) * self.cable_bps
         require(
             load_of == CABLES, f"the load is a share of {CABLES} or {SERVERS}, not of {load_of!r}"
         )

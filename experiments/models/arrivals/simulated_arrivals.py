@@ -8,7 +8,14 @@ import numpy
 
 from experiments.models.arrays import Bools, Floats, Ints
 from experiments.models.arrivals.fluid_events import FluidSimulationResults, simulate_fluid_flows
-from experiments.models.fluid.directed_links import Routes, cabled_links, link_count
+from experiments.models.fluid.directed_links import (
+    Routes,
+    cabled_links,
+    link_count,
+    link_factors,
+    link_rates_bps,
+    path_minima,
+)
 from experiments.models.fluid.ideal import header_bytes, header_efficiency
 from experiments.models.simulator.paths import routes, routing_by_name
 from experiments.models.workloads.arrivals import Arrivals, Window
@@ -84,7 +91,13 @@ def cable_capacity_bps(
         topology, routing, sources, destinations, random_path_numbers(topology, routing, sources, 0)
     )
     mean = len(found.links) / max(1, int((numpy.diff(found.starts) > 0).sum()))
-    return len(cabled_links(topology)) * cable_bps / max(mean, 1.0)
+    return total_rate(topology, cabled_links(topology)) * cable_bps / max(mean, 1.0)
+
+
+def total_rate(topology: Topology, links: Ints) -> float:
+    """Return the sum of the links' rates, in units of the network's rate."""
+    rates = topology.factors.rates
+    return float(link_factors(topology, rates)[links].sum()) if rates else len(links)
 
 
 def simulate(
@@ -110,7 +123,7 @@ def simulate(
     window : Window
         Interval in which the measured flows start.
     cable_bps : float
-        Goodput of a cable in each direction (`goodput_bps`).
+        Goodput of a cable in each direction (`goodput_bps`); levels of cables may multiply it.
     choice : str
         Choice of a path where a pair has several: a random one for each flow, as hashing does, or
         the one whose fullest link has the fewest flows at the flow's start, as ideal probing does.
@@ -149,7 +162,7 @@ def simulate_on_paths(
 ) -> ArrivalSimulation:
     """Simulate arriving flows as fluids on given paths (see `simulate_fluid_flows`)."""
     volume_bits: Floats = numpy.multiply(arrivals.volume_bytes, 8.0, dtype=numpy.float64)
-    capacity = numpy.full(link_count(topology), cable_bps)
+    capacity = numpy.full(link_count(topology), link_rates_bps(topology, cable_bps))
     moments: Floats = numpy.array([window.from_s, window.until_s], numpy.float64)
     done = simulate_fluid_flows(
         paths,
@@ -163,6 +176,8 @@ def simulate_on_paths(
     if choices > 1:
         taken = paths.rows(numpy.arange(len(done.path)) * choices + done.path)
     slowdown = (done.end_s - arrivals.start_s) * cable_bps / volume_bits
+    if topology.factors.rates:
+        slowdown *= path_minima(taken, link_factors(topology, topology.factors.rates))
     found = ArrivalSimulation(arrivals, window, taken, done, slowdown, _NO_LOADS)
     return found._replace(loads=window_loads(topology, found, cable_bps))
 
@@ -177,7 +192,10 @@ def random_path_numbers(topology: Topology, routing: str, sources: Ints, seed: i
 
 
 def window_loads(topology: Topology, found: ArrivalSimulation, cable_bps: float) -> WindowLoads:
-    """Return the offered and delivered load within the window, for cables of this goodput."""
+    """Return the offered and delivered load within the window, for cables of this goodput.
+
+    Levels of cables may multiply the goodput.
+    """
     lengths = numpy.diff(found.routes.starts)
     asked = numpy.where(found.counts, found.arrivals.volume_bytes * 8.0, 0.0)
     on_links = numpy.bincount(
@@ -185,16 +203,18 @@ def window_loads(topology: Topology, found: ArrivalSimulation, cable_bps: float)
     )
     lasting = found.window.lasting_s * cable_bps
     links = cabled_links(topology)
-    ports = int((links < topology.servers * topology.ports).sum())
+    cables = total_rate(topology, links)
+    ports = total_rate(topology, links[links < topology.servers * topology.ports])
+    busiest = on_links / link_rates_bps(topology, 1.0)
     total = float(asked[lengths > 0].sum())
     before, after = found.course.delivered_bits.tolist()
     # Delivered bits are of all flows; on cables they count times the mean path length.
     mean = float(on_links.sum()) / total if total else 0.0
     active_before, active_after = found.course.active.tolist()
     return WindowLoads(
-        offered=float(on_links.sum()) / (lasting * len(links)),
-        carried=(after - before) * mean / (lasting * len(links)),
-        busiest=float(on_links.max(initial=0.0)) / lasting,
+        offered=float(on_links.sum()) / (lasting * cables),
+        carried=(after - before) * mean / (lasting * cables),
+        busiest=float(busiest.max(initial=0.0)) / lasting,
         servers=total / (lasting * ports),
         active_before=active_before,
         active_after=active_after,

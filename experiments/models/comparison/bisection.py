@@ -1,5 +1,6 @@
 """Bisection width: the minimum number of cables whose removal splits the servers into two halves.
 
+Cables count by the relative rate of their level: the width is in cables of the network's rate.
 Switches may be on either side; with an odd number of servers one half has one more. The exact value
 is known when a lower and an upper bound meet:
 
@@ -25,7 +26,7 @@ from scipy import sparse
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from experiments.models.arrays import Bools, Floats, Ints
-from experiments.models.comparison.path_metrics import adjacency, link_loads
+from experiments.models.comparison.path_metrics import adjacency, cable_rates, link_loads
 from topos.base.diameter import MOST_SEARCHED
 from topos.base.topology import Topology
 
@@ -77,7 +78,7 @@ def bisection_bound_by_flows(topology: Topology) -> int:
     """Return the bisection width's lower bound by the loads of all-to-all flows."""
     half = topology.servers // 2
     # Number of unordered pairs of servers whose traffic crosses the busiest cable.
-    busiest = float(link_loads(topology).sum(axis=0).max()) / 2
+    busiest = float((link_loads(topology).sum(axis=0) / cable_rates(topology)).max()) / 2
     return math.ceil(half * (topology.servers - half) / busiest - ROUNDING)
 
 
@@ -137,7 +138,7 @@ def _cut_through_fabric(topology: Topology, matrix: sparse.csr_matrix, inside: B
     rows = numpy.where(inside, source, servers)
     columns = numpy.where(inside, servers, sink)
     cables = matrix.tocoo()
-    plenty = 2 * topology.cables + 1
+    plenty = int(cables.data.sum()) + 1
     data = numpy.concatenate([cables.data, numpy.full(len(rows), plenty)]).astype(numpy.int32)
     ends = (numpy.concatenate([cables.row, rows]), numpy.concatenate([cables.col, columns]))
     network = sparse.csr_matrix((data, ends), (topology.nodes + 2,) * 2)
@@ -180,7 +181,7 @@ def bisection_by_switch_sides(topology: Topology) -> int:
     uplinks = matrix[:servers, servers:]
     between = numpy.triu(matrix[servers:, servers:])
     ports = uplinks.sum(axis=1)
-    least = topology.cables
+    least = int(cable_rates(topology).sum())
     for first in range(
         0, 1 << (switches - 1), CHUNK
     ):  # the last switch stays on side 0, since swapping the sides changes nothing
@@ -202,16 +203,26 @@ def bisection_by_integer_program(
     """Return the lower and upper bound of a network's bisection width by integer programming."""
     cables = topology.cable_arrays()
     a, b = cables.a.astype(numpy.int64), cables.b.astype(numpy.int64)
-    return minimum_cut_bounds(a, b, topology.nodes, topology.servers, lower, upper, seconds)
+    return minimum_cut_bounds(
+        a, b, topology.nodes, topology.servers, lower, upper, seconds, cable_rates(topology)
+    )
 
 
 def minimum_cut_bounds(
-    a: Ints, b: Ints, nodes: int, halved: int, lower: int, upper: int, seconds: float
+    a: Ints,
+    b: Ints,
+    nodes: int,
+    halved: int,
+    lower: int,
+    upper: int,
+    seconds: float,
+    weights: Floats | None = None,
 ) -> tuple[int, int]:
     """Return the minimum cut's lower and upper bound by the HiGHS solver (equal if it finishes).
 
     `a` and `b` are the cables' ends, and the first `halved` nodes are split into halves. A binary
-    variable per node is its side, and one per cable is whether it is cut; node 0 is on side 0.
+    variable per node is its side, and one per cable is whether it is cut; node 0 is on side 0. A
+    cable counts by its weight, a whole number (1 if not given).
     """
     count, half = len(a), halved // 2
     wires = numpy.arange(count)
@@ -224,7 +235,9 @@ def minimum_cut_bounds(
     )
     cut = sparse.eye(count)
     in_half = (numpy.arange(nodes + count) < halved).astype(float)
-    objective = numpy.concatenate([numpy.zeros(nodes), numpy.ones(count)])
+    objective = numpy.concatenate(
+        [numpy.zeros(nodes), numpy.ones(count) if weights is None else weights]
+    )
     most = numpy.ones(nodes + count)
     most[0] = 0
     found = milp(

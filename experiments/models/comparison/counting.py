@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy
 from scipy import sparse
 
-from experiments.models.arrays import Bools, Ints
+from experiments.models.arrays import Bools, Floats, Ints
 from experiments.models.comparison.bisection import bisection
-from experiments.models.fluid.directed_links import cabled_ends
+from experiments.models.fluid.directed_links import cabled_ends, link_factors
 from topos.base.topology import Topology
 
 SOURCES = 256  # number of source servers per shortest-path search
@@ -51,19 +51,26 @@ def throughput_limits(
     if not pairs:
         return
     links, near, far = cabled_ends(topology)
-    near, far = near[works[links]], far[works[links]]
+    used = works[links]
+    near, far = near[used], far[used]
+    rates = link_factors(topology, topology.factors.rates)[links[used]]
     ends = numpy.array(pairs, numpy.int64)
     taken = _links_of_shortest_paths(topology, ends, near, far)
     each = f"{taken / len(pairs):.3g} on a flow's shortest path"
-    yield ThroughputLimit("links", len(pairs) * len(near) / taken, f"{len(near)} links, and {each}")
-    yield _server_port_bound(topology, ends, near)
+    equal = not topology.factors.rates
+    counted = f"{len(near)} links" if equal else f"{len(near)} links of rate {rates.sum():g}"
+    yield ThroughputLimit(
+        "links", len(pairs) * float(rates.sum()) / taken, f"{counted}, and {each}"
+    )
+    yield _server_port_bound(topology, ends, near, rates)
     every = topology.servers * (topology.servers - 1)
     whole = len(near) == len(links) and len(set(pairs)) == len(pairs) == every
     if whole and topology.servers <= MOST_SERVERS:
         cut = bisection(topology, BISECTION_S).upper
         assert cut is not None
         across = topology.servers // 2 * -(-topology.servers // 2)
-        reason = f"{_counted(cut, 'cable')} between halves, and {_counted(across, 'flow')} each way"
+        cables = _counted(cut, "cable") if equal else f"cables of rate {cut}"
+        reason = f"{cables} between halves, and {_counted(across, 'flow')} each way"
         yield ThroughputLimit("bisection", every * cut / across, reason)
 
 
@@ -80,16 +87,20 @@ def _links_of_shortest_paths(topology: Topology, ends: Ints, near: Ints, far: In
     return total
 
 
-def _server_port_bound(topology: Topology, ends: Ints, near: Ints) -> ThroughputLimit:
-    """Return the bound by the server with the most flows per port, in either direction."""
-    ports = numpy.bincount(near, minlength=topology.nodes)
+def _server_port_bound(
+    topology: Topology, ends: Ints, near: Ints, rates: Floats
+) -> ThroughputLimit:
+    """Return the bound by the server with the most flows per port, in either direction.
+
+    Ports count by the relative rate of their cable.
+    """
+    ports = numpy.bincount(near, rates, minlength=topology.nodes)
     flows = numpy.stack([numpy.bincount(side, minlength=topology.nodes) for side in ends.T])
     crowd = flows.max(axis=0) / numpy.maximum(ports, 1)
     server = int(crowd.argmax())
     count, most = int(ports[server]), int(flows[:, server].max())
-    reason = (
-        f"{_counted(most, 'flow')} over {_counted(count, 'port')} of {topology.address(server)}"
-    )
+    over = f"ports of rate {count}" if topology.factors.rates else _counted(count, "port")
+    reason = f"{_counted(most, 'flow')} over {over} of {topology.address(server)}"
     return ThroughputLimit("ports", len(ends) / float(crowd[server]), reason)
 
 

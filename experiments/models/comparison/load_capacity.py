@@ -16,7 +16,13 @@ from __future__ import annotations
 import numpy
 
 from experiments.models.arrays import Floats
-from experiments.models.fluid.directed_links import cabled_ends, link_count, routes_of
+from experiments.models.fluid.directed_links import (
+    cabled_ends,
+    link_count,
+    link_factors,
+    link_rates_bps,
+    routes_of,
+)
 from experiments.models.fluid.ideal import header_bytes, header_efficiency, static_paths
 from experiments.models.workloads.demand import demand_of
 from experiments.models.workloads.workload import BISECTION, SERVERS, Workload
@@ -52,14 +58,15 @@ def workload_capacity_bps(
 
 
 def _sender_ports(topology: Topology, demand: Floats) -> float:
-    """Return the number of cabled ports of the servers that send."""
-    near = cabled_ends(topology)[1]
-    sends = demand.sum(axis=1) > 0
-    return float(sends[near[near < topology.servers]].sum())
+    """Return the total relative rate of the cabled ports of the servers that send."""
+    links, near, _ = cabled_ends(topology)
+    of_servers = near < topology.servers
+    sends = (demand.sum(axis=1) > 0)[near[of_servers]]
+    return float(link_factors(topology, topology.factors.rates)[links[of_servers]][sends].sum())
 
 
 def _bisection_links(topology: Topology) -> float:
-    """Return the uniform traffic that fills the bisection, in units of a link's rate."""
+    """Return the uniform traffic that fills the bisection, in units of the network's rate."""
     from experiments.models.comparison.bisection import bisection
 
     found, servers = bisection(topology, BISECTION_S), topology.servers
@@ -74,7 +81,9 @@ def _bisection_links(topology: Topology) -> float:
 
 
 def busiest_link_share(topology: Topology, routing: str, demand: Floats) -> float:
-    """Return the fraction of all bytes that passes the busiest link, on the routing's static paths.
+    """Return the largest fraction of all bytes on a link, relative to the link's rate.
+
+    Paths are the routing's static ones; a link's rate is in units of the network's rate.
 
     >>> import topos
     >>> bcube = topos.parse("bcube,4,1")
@@ -93,4 +102,5 @@ def busiest_link_share(topology: Topology, routing: str, demand: Floats) -> floa
     require(None not in paths, f"{routing or 'the usual routing'} has no path for some pairs")
     routes = routes_of(topology, paths)
     shares = numpy.repeat(demand[sources, destinations], numpy.diff(routes.starts))
-    return float(numpy.bincount(routes.links, shares, link_count(topology)).max())
+    on_links = numpy.bincount(routes.links, shares, link_count(topology))
+    return float((on_links / link_rates_bps(topology, 1.0)).max())

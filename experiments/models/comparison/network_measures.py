@@ -168,6 +168,8 @@ def _column_cells(measured: NetworkMeasures) -> list[tuple[str, str]]:
 def comparison_notes(measured: list[NetworkMeasures], price_list: prices.PriceList) -> list[str]:
     """Return the explanatory notes below the table that compares networks."""
     hops = "Diameters are in server-to-server hops, bisection widths in cables."
+    if any(column.topology.factors.rates for column in measured):
+        hops += " Exact bisection widths count a cable by its relative rate."
     butterfly = (
         "Wrapped butterfly: the smallest with as many nodes as the network has servers "
         "(Liao 2012, section 2.6)."

@@ -39,11 +39,24 @@ def diameter(topology: Topology) -> SearchedMetric:
 
 
 def adjacency(topology: Topology) -> sparse.csr_matrix:
-    """Return the symmetric matrix of cables between nodes (two parallel cables count as 2)."""
+    """Return the symmetric matrix of cables between nodes (two parallel cables count as 2).
+
+    A cable counts by the relative rate of its level: it is as many cables of the network's rate.
+    """
     cables = topology.cable_arrays()
     a, b = cables.a.astype(numpy.int64), cables.b.astype(numpy.int64)
     ends = (numpy.concatenate([a, b]), numpy.concatenate([b, a]))
-    return sparse.csr_matrix((numpy.ones(2 * len(a)), ends), (topology.nodes, topology.nodes))
+    weights = numpy.tile(cable_rates(topology), 2)
+    return sparse.csr_matrix((weights, ends), (topology.nodes, topology.nodes))
+
+
+def cable_rates(topology: Topology) -> Floats:
+    """Return the relative rate of each cable, in the order of `Topology.links`."""
+    if not topology.factors.rates:
+        return numpy.ones(topology.cables)
+    of_level = numpy.array(topology.factors.rates, numpy.float64)
+    found: Floats = of_level[topology.cable_arrays().level]
+    return found
 
 
 def link_loads(topology: Topology) -> Floats:

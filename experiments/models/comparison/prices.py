@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+import numpy
+
 from topos.base.errors import require
 from topos.base.topology import Topology
 
@@ -82,7 +84,12 @@ def _sum_or_none(*parts: float | None) -> float | None:
 
 
 def network_bill(topology: Topology, prices: PriceList) -> Bill:
-    """Return the cost and power of the network."""
+    """Return the cost and power of the network.
+
+    A level's price factor multiplies the price of its cables, and its ports' share of the price of
+    switches and network cards.
+    """
+    cables, server_share, switch_share = _price_factors(topology)
     remarks: list[str] = []
 
     def listed_price(table: dict[int, float], ports: int, what: str, option: str) -> float | None:
@@ -101,18 +108,19 @@ def network_bill(topology: Topology, prices: PriceList) -> Bill:
             remarks.append(f"{what} for {used} are used for {ports} ports")
         return table[min(fitting)]
 
-    def cost_of_units(count: int, each: float | None) -> float | None:
+    def cost_of_units(count: float, each: float | None) -> float | None:
         return None if each is None else count * each
 
     card, wide = topology.ports, topology.switch_ports
     return Bill(
         cost_of_units(
-            topology.switches,
+            topology.switches * switch_share,
             listed_price(prices.switch_usd, wide, "switch prices", "--switch-price"),
         ),
-        topology.cables * prices.cable_usd,
+        cables * prices.cable_usd,
         cost_of_units(
-            topology.servers, listed_price(prices.nic_usd, card, "NIC prices", "--nic-price")
+            topology.servers * server_share,
+            listed_price(prices.nic_usd, card, "NIC prices", "--nic-price"),
         ),
         topology.servers * prices.server_usd,
         cost_of_units(
@@ -125,6 +133,28 @@ def network_bill(topology: Topology, prices: PriceList) -> Bill:
         topology.servers * prices.server_w,
         remarks,
     )
+
+
+def _price_factors(topology: Topology) -> tuple[float, float, float]:
+    """Return the sum of all cables' price factors, and the mean of servers' and switches' ports'.
+
+    Ports without a cable have the factor 1.
+    """
+    factors = topology.factors.prices
+    if not factors:
+        return topology.cables, 1, 1
+    cables = topology.cable_arrays()
+    of_cables = numpy.array(factors, numpy.float64)[cables.level]
+    found = [float(of_cables.sum())]
+    ends = numpy.concatenate([cables.a, cables.b])
+    surplus = numpy.tile(of_cables - 1, 2)
+    for chosen, ports in (
+        (ends < topology.servers, topology.servers * topology.ports),
+        (ends >= topology.servers, topology.switches * topology.switch_ports),
+    ):
+        found.append(1 + float(surplus[chosen].sum()) / max(ports, 1))
+    total, servers, switches = found
+    return total, servers, switches
 
 
 def updated_price_table(

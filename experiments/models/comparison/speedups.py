@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy
 
 from experiments.models.arrays import Ints
-from experiments.models.fluid.directed_links import link_count, routes_of
+from experiments.models.fluid.directed_links import link_count, link_rates_bps, routes_of
 from experiments.models.fluid.disjoint import disjoint_paths
 from experiments.models.fluid.ideal import static_paths
 from experiments.models.fluid.rates import link_loads, max_min
@@ -150,7 +150,7 @@ def speedup_to_groups(topology: Topology, routing: str) -> float:
         (SOURCE, members[-1]) for members in servers_by_departure_port(topology, routing).values()
     ]
     paths = static_paths(topology, routing, pairs)
-    return float(numpy.sum(max_min(routes_of(topology, paths), 1.0, link_count(topology))))
+    return float(numpy.sum(max_min(routes_of(topology, paths), link_rates_bps(topology, 1.0))))
 
 
 def _default_paths(topology: Topology, hops: Sequence[tuple[int, int]]) -> list[Path | None]:

@@ -21,6 +21,7 @@ from experiments.models.fluid.directed_links import (
     Routes,
     cabled_links,
     link_count,
+    link_rates_bps,
     name_of,
     working_links,
 )
@@ -124,9 +125,10 @@ def compute_throughput_gap(
     found += _adapted_routes(topology, names, ends, works, seed, rounds)
     reached = tuple(_rates_reached(topology, name, routes, works) for name, routes in found)
     best_total = best_throughput = None
+    rates = link_rates_bps(topology, 1.0)
     if joined and is_small_enough(topology, joined):
-        best_total = throughput(topology, joined, 1.0, works, seconds)
-        best_throughput = concurrent_flow(topology, joined, 1.0, works, seconds) * len(joined)
+        best_total = throughput(topology, joined, rates, works, seconds)
+        best_throughput = concurrent_flow(topology, joined, rates, works, seconds) * len(joined)
     limits = tuple(throughput_limits(topology, joined, works))
     return ThroughputGap(reached, len(joined), best_total, best_throughput, limits)
 
@@ -162,15 +164,15 @@ def _adapted_routes(
 def _rates_reached(
     topology: Topology, name: str, routes: Routes, works: Bools
 ) -> RoutingThroughput:
-    links = link_count(topology)
+    links, rates = link_count(topology), link_rates_bps(topology, 1.0)
     loads = link_loads(routes, None, links)
-    worst = int(loads.argmax())
+    worst = int((loads / rates).argmax())
     working = works[cabled_links(topology)].sum()
     return RoutingThroughput(
         name,
         flows=int(numpy.count_nonzero(numpy.diff(routes.starts))),
-        total=float(numpy.nansum(max_min(routes, 1.0, links))),
-        throughput=bottleneck_throughput(equal_share_rates_bps(routes, 1.0)),
+        total=float(numpy.nansum(max_min(routes, rates, links))),
+        throughput=bottleneck_throughput(equal_share_rates_bps(routes, rates)),
         worst=name_of(topology, worst) if loads[worst] else None,
         worst_flows=int(loads[worst]),
         mean_flows=float(loads.sum() / working) if working else 0.0,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy
 
 from experiments.models.arrays import Floats
-from experiments.models.fluid.directed_links import link_count, routes_of
+from experiments.models.fluid.directed_links import link_count, link_rates_bps, routes_of
 from experiments.models.fluid.graphs import transfer_ends_s
 from experiments.models.fluid.ideal import static_paths
 from experiments.models.fluid.rates import max_min
@@ -32,8 +32,8 @@ def phases_duration_s(
 ) -> float:
     """Return the duration of a collective operation's phases by their slowest transfers.
 
-    The unit is the transmission time of all data of one server over one cable. Paths are those of
-    the algorithm alone, and rates are max-min fair.
+    The unit is the transmission time of all data of one server at the network's rate. Paths are
+    those of the algorithm alone, and rates are max-min fair.
 
     >>> import topos
     >>> from experiments.models.workloads.collectives.phases import of_ring
@@ -44,7 +44,7 @@ def phases_duration_s(
     for phase in phases:
         pairs = [(servers[a], servers[b]) for a, b in phase.pairs]
         routes = routes_of(topology, static_paths(topology, routing, pairs))
-        rates = max_min(routes, 1.0, link_count(topology))
+        rates = max_min(routes, link_rates_bps(topology, 1.0), link_count(topology))
         total += phase.times * phase.share / float(rates.min())
     return total
 

@@ -7,13 +7,14 @@ Ports without a cable have a number too, which no path uses.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy
 
-from experiments.models.arrays import Bools, Ints
+from experiments.models.arrays import Bools, Floats, Ints
 from hosts.base.failures import NONE, Failures
 from hosts.base.path import Path, switches_between
 from topos.base.errors import UnknownNameError, require
@@ -87,6 +88,50 @@ def end_of(topology: Topology, link: int) -> tuple[int, int]:
         return divmod(link, topology.ports)
     switch, port = divmod(link - of_servers, topology.switch_ports)
     return topology.servers + switch, port
+
+
+def link_rates_bps(topology: Topology, rate_bps: float) -> float | Floats:
+    """Return the rate of every link: one number, or an array if levels have rates of their own.
+
+    >>> import topos
+    >>> link_rates_bps(topos.parse("bcube,2,1,rates=9:1"), 10.0)[:4].tolist()  # h0 and h1
+    [90.0, 10.0, 90.0, 10.0]
+    """
+    if not topology.factors.rates:
+        return rate_bps
+    return rate_bps * link_factors(topology, topology.factors.rates)
+
+
+def link_factors(topology: Topology, factors: tuple[float, ...]) -> Floats:
+    """Return the factor of each link by the level of its cable; 1 without a cable or factors."""
+    return _factors_by_level(topology, factors) if factors else numpy.ones(link_count(topology))
+
+
+@functools.lru_cache(maxsize=8)  # cached, since a trial has many spans of the same network
+def _factors_by_level(topology: Topology, factors: tuple[float, ...]) -> Floats:
+    found = numpy.ones(link_count(topology))
+    cables = topology.cable_arrays()
+    of_level = numpy.array(factors, numpy.float64)[cables.level]
+    for node, port in ((cables.a, cables.a_port), (cables.b, cables.b_port)):
+        found[link_at(topology, node.astype(numpy.int64), port)] = of_level
+    found.flags.writeable = False
+    return found
+
+
+def path_minima(routes: Routes, values: Floats) -> Floats:
+    """Return the smallest value of each flow's links, 1 for a flow without a path."""
+    found = numpy.full(routes.flows, numpy.inf)
+    flow_of = numpy.repeat(numpy.arange(routes.flows), numpy.diff(routes.starts))
+    numpy.minimum.at(found, flow_of, values[routes.links])
+    found[numpy.isinf(found)] = 1.0
+    return found
+
+
+def path_sums(routes: Routes, values: Floats) -> Floats:
+    """Return the sum of the values of each flow's links; 0 for a flow without a path."""
+    flow_of = numpy.repeat(numpy.arange(routes.flows), numpy.diff(routes.starts))
+    found: Floats = numpy.bincount(flow_of, values[routes.links], routes.flows).astype(float)
+    return found
 
 
 def cabled_links(topology: Topology) -> Ints:

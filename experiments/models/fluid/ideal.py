@@ -23,7 +23,7 @@ import numpy
 from experiments.models.arrays import Bools, Floats
 from experiments.models.fluid.bounds import concurrent_flow, throughput
 from experiments.models.fluid.completion import completed_s
-from experiments.models.fluid.directed_links import Routes, link_count, routes_of
+from experiments.models.fluid.directed_links import Routes, link_count, link_rates_bps, routes_of
 from experiments.models.fluid.rates import MaxMin, link_loads
 from experiments.models.workloads.flows import Flow
 from hosts.base.algorithms import algorithms, route
@@ -141,7 +141,7 @@ def ideal(
     flows : sequence of Flow
         Flows that run simultaneously.
     rate_bps : float
-        Rate of every cable in bit/s, in each direction.
+        Rate of every cable in bit/s, in each direction; levels of cables may multiply it.
     mtu : int
         Size of the largest IP packet in bytes.
     paths, ack_paths : sequence of Path or None, optional
@@ -173,7 +173,7 @@ def ideal(
     sharing = _LinkSharing(
         routes_of(topology, paths),
         routes_of(topology, ack_paths),
-        rate_bps * efficiency,
+        link_rates_bps(topology, rate_bps) * efficiency,
         # Data and acknowledgements are in the same unit, bit/s of goodput.
         acknowledged_share(header, mtu, segments_per_ack) * efficiency,
         link_count(topology),
@@ -219,12 +219,12 @@ def bound_bps(
 def _max_total_rate(
     topology: Topology, pairs: tuple[tuple[int, int], ...], together: bool
 ) -> float | None:
-    """Return the maximum total rate of these flows, in units of a cable's rate."""
+    """Return the maximum total rate of these flows, in units of the network's rate."""
     if len({source for source, _ in pairs}) * 2 * topology.cables > MOST_VARIABLES:
         return None
     if together:
-        return len(pairs) * concurrent_flow(topology, pairs, 1.0).at_most
-    return throughput(topology, pairs, 1.0).at_most
+        return len(pairs) * concurrent_flow(topology, pairs, link_rates_bps(topology, 1.0)).at_most
+    return throughput(topology, pairs, link_rates_bps(topology, 1.0)).at_most
 
 
 def _end_times_s(flows: Sequence[Flow], sharing: _LinkSharing) -> Floats:
@@ -240,7 +240,12 @@ class _LinkSharing:
     """Max-min fair allocation of links to flows, after the capacity for acknowledgements."""
 
     def __init__(
-        self, routes: Routes, acks: Routes, capacity_bps: float, ack_share: float, links: int
+        self,
+        routes: Routes,
+        acks: Routes,
+        capacity_bps: float | Floats,
+        ack_share: float,
+        links: int,
     ) -> None:
         self.acks = acks
         self.capacity_bps, self.ack_share, self.links = capacity_bps, ack_share, links

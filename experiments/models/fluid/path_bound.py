@@ -22,7 +22,7 @@ from collections.abc import Sequence
 import numpy
 
 from experiments.models.arrays import Bools, Floats, Ints
-from experiments.models.fluid.directed_links import Routes, link_count, links_of
+from experiments.models.fluid.directed_links import Routes, link_count, link_rates_bps, links_of
 from experiments.models.fluid.ideal import header_bytes, header_efficiency
 from experiments.models.fluid.rates import MaxMin, link_loads
 from hosts.base.algorithms import SHORTEST, algorithms
@@ -43,7 +43,7 @@ class PathBound:
     paths : sequence of Path or None
         The path of each flow; None for a flow without a path.
     rate_bps : float
-        The rate of every cable in bit/s, in each direction.
+        The rate of every cable in bit/s, in each direction; levels of cables may multiply it.
     mtu : int
         The size of the largest IP packet in bytes.
     later : sequence of Path or None, optional
@@ -67,7 +67,9 @@ class PathBound:
         mtu: int = 1500,
         later: Sequence[Path | None] | None = None,
     ) -> None:
-        self.capacity_bps = rate_bps * header_efficiency(header_bytes(topology, routing), mtu)
+        self.capacity_bps = link_rates_bps(topology, rate_bps) * header_efficiency(
+            header_bytes(topology, routing), mtu
+        )
         self._links = link_count(topology)
         cables = [
             _common_links(topology, *both)
@@ -101,7 +103,7 @@ class PathBound:
     def least_s(self, bits: Floats) -> float:
         """Return the transmission time of these bits over the busiest cable, in seconds."""
         loads = link_loads(self._routes, bits, self._links)
-        return float(loads.max(initial=0.0)) / self.capacity_bps
+        return float((loads / self.capacity_bps).max(initial=0.0))
 
 
 def _switches_choose(topology: Topology, routing: str) -> bool:

@@ -10,7 +10,7 @@ import numpy
 
 from experiments.models.arrays import Floats
 from experiments.models.arrivals.fluid_events import FluidSimulationResults, simulate_fluid_flows
-from experiments.models.fluid.directed_links import Routes, link_count, name_of
+from experiments.models.fluid.directed_links import Routes, link_count, link_rates_bps, name_of
 from experiments.models.fluid.ideal import header_efficiency
 from experiments.models.packets.simulated_tcp import (
     TcpParameters,
@@ -42,7 +42,8 @@ class BulkFlows:
         """Simulate the bulk flows as fluids that share all links max-min fairly."""
         volumes = numpy.full(len(self.start_s), 8.0 * self.volume_bytes)
         goodput_bps = self.tcp.rate_bps * header_efficiency(self.tcp.header, self.tcp.mtu)
-        capacity = numpy.full(link_count(self.topology), goodput_bps)
+        rates_bps = link_rates_bps(self.topology, goodput_bps)
+        capacity = numpy.full(link_count(self.topology), rates_bps)
         return simulate_fluid_flows(
             self.routes, self.start_s, volumes, capacity, moments_s=moments_s
         )

@@ -9,7 +9,14 @@ import numpy
 
 from experiments.models.arrays import Floats, Ints, Records, zero_records
 from experiments.models.arrivals.event_heap import empty_event_heap
-from experiments.models.fluid.directed_links import Routes, leave_relays, link_count
+from experiments.models.fluid.directed_links import (
+    Routes,
+    leave_relays,
+    link_count,
+    link_factors,
+    link_rates_bps,
+    path_sums,
+)
 from experiments.models.fluid.ideal import ETHERNET_BYTES, TCP_IP_BYTES
 from experiments.models.packets.packet_engine import (
     EVENTS,
@@ -43,15 +50,18 @@ AT_REST_S = 1e-4  # seconds that programs take to send and to answer in an idle 
 class TcpParameters:
     """Parameters of simulated cables, servers and TCP."""
 
-    rate_bps: float
+    rate_bps: float  # rate of each cable; levels of cables may multiply it
     queue_bytes: float  # queue length of each port, in bytes
     mtu: int = 1500
     header: int = 0  # bytes of routing headers between the Ethernet header and the packet
-    delay_s: float = 0.0  # propagation delay of each cable
+    delay_s: float = 0.0  # propagation delay of each cable; levels of cables may multiply it
     # bytes that a port may send ahead of its rate before it waits (a lab's bursts)
     owed_bytes: float = 0.0
     relay_s: float = 0.0  # time that a server takes to forward a packet
     congestion: str = CUBIC
+    # Queue and burst of ports of each level of cables, in bytes; empty if all ports are equal.
+    levels_queue_bytes: tuple[float, ...] = ()
+    levels_owed_bytes: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         known = " or ".join(CONGESTION)
@@ -70,10 +80,13 @@ class TcpParameters:
         """Payload bytes of a full TCP segment."""
         return self.mtu - TCP_IP_BYTES
 
-    @property
-    def super_packet(self) -> int:
-        """Number of segments that a server hands to its port together, as in a lab."""
-        return super_packet_segments(self.rate_bps / 1e6, self.mtu)
+    def super_packet(self, topology: Topology) -> int:
+        """Return the number of segments that a server hands to its port together, as in a lab.
+
+        The slowest level of cables determines the number.
+        """
+        slowest = min(topology.factors.rates, default=1)
+        return super_packet_segments(self.rate_bps * slowest / 1e6, self.mtu)
 
     @property
     def is_lab(self) -> bool:
@@ -137,11 +150,12 @@ def simulate_tcp_flows(
         bool(numpy.isfinite(start_s).all()), "each simulated TCP flow needs a finite start time"
     )
     directions = [_with_processors(topology, one, tcp) for one in (routes, back)]
-    flows, segments = _flow_records(directions, start_s, volume_bytes, tcp)
     links = _link_records(topology, tcp)
+    idle_s = _idle_times_s(topology, directions, tcp)
+    flows, segments = _flow_records(directions, start_s, volume_bytes, tcp, idle_s)
     moments = numpy.empty(0) if moments_s is None else numpy.asarray(moments_s, numpy.float64)
     state = SimulationState(
-        frames=_frame_parameters(tcp),
+        frames=_frame_parameters(topology, tcp),
         links=links,
         flows=flows,
         packets=zero_records(Packet, FIRST_PACKETS),
@@ -177,19 +191,24 @@ def simulate_tcp_flows(
     )
 
 
-def _frame_parameters(tcp: TcpParameters) -> FrameParameters:
+def _frame_parameters(topology: Topology, tcp: TcpParameters) -> FrameParameters:
+    together = tcp.super_packet(topology)
     return FrameParameters(
         segment=tcp.segment_bytes,
         overhead=ETHERNET_BYTES + tcp.header + TCP_IP_BYTES,
         most=max(float(RECEIVER_BYTES // tcp.segment_bytes), 2.0),
-        together=tcp.super_packet if tcp.is_lab else 1,
-        own=0 if tcp.is_lab else OWN_PACKETS * tcp.super_packet,
+        together=together if tcp.is_lab else 1,
+        own=0 if tcp.is_lab else OWN_PACKETS * together,
         cubic=tcp.congestion == CUBIC,
     )
 
 
 def _flow_records(
-    directions: list[Routes], start_s: Floats, volume_bytes: Ints, tcp: TcpParameters
+    directions: list[Routes],
+    start_s: Floats,
+    volume_bytes: Ints,
+    tcp: TcpParameters,
+    idle_s: Floats,
 ) -> tuple[Records[TcpFlow], int]:
     """Return the TCP simulator's state record of each flow, and the total number of segments."""
     flows = zero_records(TcpFlow, len(start_s))
@@ -210,12 +229,31 @@ def _flow_records(
     flows["threshold"] = flows["epoch_s"] = flows["ever_s"] = NEVER
     flows["round_end"] = NONE
     # The connection is open at the start: its handshake has measured the idle network.
-    ack_s = (ETHERNET_BYTES + tcp.header + TCP_IP_BYTES) * 8 / tcp.rate_bps
-    on_cable_s = (0.0 if tcp.is_lab else ack_s) + tcp.delay_s + tcp.relay_s
-    lengths = sum(numpy.diff(one.starts) for one in directions)
-    flows["round_trip_s"] = numpy.maximum(lengths * on_cable_s, AT_REST_S)
+    flows["round_trip_s"] = numpy.maximum(idle_s, AT_REST_S)
     flows["deviation_s"] = flows["round_trip_s"] / 2
     return flows, int(segments.sum())
+
+
+def _idle_times_s(topology: Topology, directions: list[Routes], tcp: TcpParameters) -> Floats:
+    """Return the time of each flow's first packet and its acknowledgement in an idle network."""
+
+    def link_s(rate_bps: float | Floats, delay_s: float | Floats) -> float | Floats:
+        ack_s = (ETHERNET_BYTES + tcp.header + TCP_IP_BYTES) * 8 / rate_bps
+        return (0.0 if tcp.is_lab else ack_s) + delay_s + tcp.relay_s
+
+    factors = topology.factors
+    if not factors.rates and not factors.delays:
+        lengths = sum(numpy.diff(one.starts) for one in directions)
+        return numpy.asarray(lengths * link_s(tcp.rate_bps, tcp.delay_s))
+    of_cables = link_s(
+        tcp.rate_bps * link_factors(topology, factors.rates),
+        tcp.delay_s * link_factors(topology, factors.delays),
+    )
+    # A relay's processor counts like a cable of relative rate and delay 1.
+    of_processors = numpy.full(topology.servers, link_s(tcp.rate_bps, tcp.delay_s))
+    values = numpy.concatenate([of_cables, of_processors])
+    forth, back = (path_sums(one, values) for one in directions)
+    return forth + back
 
 
 def _link_records(topology: Topology, tcp: TcpParameters) -> Records[Link]:
@@ -223,12 +261,21 @@ def _link_records(topology: Topology, tcp: TcpParameters) -> Records[Link]:
     cables = link_count(topology)
     links = zero_records(Link, cables + (topology.servers if tcp.relay_s else 0))
     links["first"] = links["last"] = links["waits"] = NONE
-    links["byte_s"][:cables] = 8 / tcp.rate_bps
-    links["delay_s"][:cables] = tcp.delay_s
-    links["limit_s"][:cables] = tcp.queue_bytes * 8 / tcp.rate_bps
-    links["owed_s"][:cables] = tcp.owed_bytes * 8 / tcp.rate_bps
-    frame_s = (tcp.mtu + ETHERNET_BYTES + tcp.header) * 8 / tcp.rate_bps
-    links["jitter_s"][: topology.servers * topology.ports] = frame_s
+    factors = topology.factors
+    rates_bps = link_rates_bps(topology, tcp.rate_bps)
+    queues: float | Floats = tcp.queue_bytes
+    owed: float | Floats = tcp.owed_bytes
+    if tcp.levels_queue_bytes:
+        queues = link_factors(topology, tcp.levels_queue_bytes)
+    if tcp.levels_owed_bytes:
+        owed = link_factors(topology, tcp.levels_owed_bytes)
+    links["byte_s"][:cables] = 8 / rates_bps
+    links["delay_s"][:cables] = tcp.delay_s * link_factors(topology, factors.delays)
+    links["limit_s"][:cables] = queues * 8 / rates_bps
+    links["owed_s"][:cables] = owed * 8 / rates_bps
+    frame_s = (tcp.mtu + ETHERNET_BYTES + tcp.header) * 8 / rates_bps
+    of_servers = slice(topology.servers * topology.ports)
+    links["jitter_s"][of_servers] = numpy.broadcast_to(frame_s, cables)[of_servers]
     links["packet_s"][cables:] = tcp.relay_s
     links["limit_s"][cables:] = tcp.relay_s * BACKLOG_PACKETS
     return links

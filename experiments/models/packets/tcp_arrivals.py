@@ -13,6 +13,7 @@ from experiments.models.arrivals.simulated_arrivals import (
     random_path_numbers,
     window_loads,
 )
+from experiments.models.fluid.directed_links import link_factors, path_minima, path_sums
 from experiments.models.fluid.ideal import header_efficiency
 from experiments.models.fluid.unloaded_time import idle_network_completion_s
 from experiments.models.packets.simulated_tcp import TcpParameters, simulate_tcp_flows
@@ -46,17 +47,22 @@ def simulate_by_tcp(
         found.events,
         found.most_active,
     )
-    slowdown = (course.end_s - arrivals.start_s) / _transfer_alone_s(fluid, tcp)
+    slowdown = (course.end_s - arrivals.start_s) / _transfer_alone_s(topology, fluid, tcp)
     done = ArrivalSimulation(arrivals, window, fluid.routes, course, slowdown, fluid.loads)
     cable_bps = tcp.rate_bps * header_efficiency(tcp.header, tcp.mtu)
     return done._replace(loads=window_loads(topology, done, cable_bps))
 
 
-def _transfer_alone_s(fluid: ArrivalSimulation, tcp: TcpParameters) -> Floats:
-    volume, cables = fluid.arrivals.volume_bytes, numpy.diff(fluid.routes.starts)
-    how = (tcp.rate_bps, tcp.mtu, tcp.header)
+def _transfer_alone_s(topology: Topology, fluid: ArrivalSimulation, tcp: TcpParameters) -> Floats:
+    volume, routes, factors = fluid.arrivals.volume_bytes, fluid.routes, topology.factors
+    rates = link_factors(topology, factors.rates)
+    slowest, how = path_minima(routes, rates), (tcp.mtu, tcp.header)
     first = idle_network_completion_s(
-        numpy.minimum(volume, tcp.segment_bytes), numpy.zeros(1), *how
+        numpy.minimum(volume, tcp.segment_bytes), numpy.zeros(1), tcp.rate_bps, *how
     )
-    passed_on: Floats = numpy.maximum(cables - 1, 0) * first
-    return idle_network_completion_s(volume, cables, *how, tcp.delay_s) + passed_on
+    # Number of further cables, each counted by its transmission time of a frame.
+    further = numpy.maximum(path_sums(routes, 1 / rates) - 1 / slowest, 0)
+    delays = path_sums(routes, link_factors(topology, factors.delays))
+    passed_on: Floats = further * first
+    rate_bps = tcp.rate_bps * slowest
+    return idle_network_completion_s(volume, delays, rate_bps, *how, tcp.delay_s) + passed_on

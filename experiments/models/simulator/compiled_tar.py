@@ -29,7 +29,7 @@ from numba.extending import overload_method
 from numpy.random import Generator
 
 from experiments.models.arrays import Bools, Flag, Floats, Int32, Ints, Records, zero_records
-from experiments.models.fluid.directed_links import Routes, link_at, link_count
+from experiments.models.fluid.directed_links import Routes, link_at, link_count, link_rates_bps
 from experiments.models.fluid.rates import equal_share_rates_bps, link_loads, max_min
 from experiments.models.simulator.compiled import native_in_place
 from experiments.models.simulator.compiled_recursive import nested_as_arrays
@@ -96,24 +96,25 @@ class TarState(NamedTuple):
     servers: Records[TarServer]
     mates: Bools  # for each server: whether its cable to its switch works
     used: Floats  # for each server and port: measured rate on the outgoing link
+    rates: Floats  # rate of the links of each level
     equal_share: float  # bandwidths within this fraction of each other count as equal
     measured: bool  # whether bandwidth is measured, or compared by numbers of flows
     progress: Ints  # work array for the entries of a probe
     order: Ints  # work array for the members of a FiConn
 
 
-def max_min_rates(routes: Routes, links: int) -> Floats:
-    """Return max-min fair rates of flows over links of rate 1."""
-    return max_min(routes, 1.0, links)
+def max_min_rates(routes: Routes, links: int, rates: float | Floats = 1.0) -> Floats:
+    """Return max-min fair rates of flows over links of these rates."""
+    return max_min(routes, rates, links)
 
 
-def equal_share_rates(routes: Routes, links: int) -> Floats:
-    """Return each flow's smallest equal share of its links, which have rate 1."""
-    return equal_share_rates_bps(routes, numpy.ones(links))
+def equal_share_rates(routes: Routes, links: int, rates: float | Floats = 1.0) -> Floats:
+    """Return each flow's smallest equal share of its links, which have these rates."""
+    return equal_share_rates_bps(routes, numpy.full(links, rates))
 
 
-# Function from routes and the number of links to the rate of each flow, as a share of a link's.
-Throughput = Callable[[Routes, int], Floats]
+# Function from routes, the number of links and their rates to the rate of each flow.
+Throughput = Callable[[Routes, int, Any], Floats]
 
 
 class TarFlows:
@@ -193,6 +194,7 @@ class TarFlows:
         servers["switch_works"] = (mates & (mates.sum(axis=1, keepdims=True) > 1)).ravel()
         # Mean rate on each link; for each flow, its sent volume and samples since its last probe.
         self._throughput, self._used = throughput, numpy.zeros(link_count(ficonn))
+        self._rates = link_rates_bps(ficonn, 1.0)
         self._sent, self._samples = numpy.zeros(flows), numpy.zeros(flows, numpy.int32)
         timers = timers_for(ficonn, "paper")
         samples = round(timers.probe_interval_s / timers.heart_beat_s)
@@ -203,6 +205,7 @@ class TarFlows:
             servers,
             by_switch,
             self._used[: ficonn.servers * ficonn.ports].reshape(-1, ficonn.ports),
+            numpy.array(ficonn.factors.rates or [1] * (ficonn.k + 1), numpy.float64),
             equal_share,
             throughput is not None,
             numpy.empty(len(ficonn.sizes), numpy.int64),
@@ -229,7 +232,7 @@ class TarFlows:
         """Measure all links, as servers that read their byte counters."""
         assert self._throughput is not None
         routes, links = self.routes(), len(self._used)
-        rates = numpy.nan_to_num(self._throughput(routes, links))
+        rates = numpy.nan_to_num(self._throughput(routes, links, self._rates))
         self._used[:] = mean(self._used, link_loads(routes, rates, links))
         self._sent += rates
         self._samples += 1
@@ -405,7 +408,8 @@ def _server_view(state: TarState, here: int, own_number: int, own_rate: float) -
         if own.own == own_number:  # its flow leaves this server, and is not in the counters now
             own_port, flows = 0 + own.own_by, flows + 1
         backup, switch = state.used[here, BACKUP], state.used[here, SWITCH]
-        free = free_bandwidth(backup, switch, 1.0, own_port, own_rate, flows, virtual)
+        rates = state.rates[own.level], state.rates[0]
+        free = free_bandwidth(backup, switch, *rates, own_port, own_rate, flows, virtual)
         better = better_link(free[0], free[1], state.equal_share)
     else:
         more = own.switch_flows + virtual - own.backup_flows

@@ -37,7 +37,9 @@ FAMILIES = {
         "Network and settings of the lab as labels; always 1.",
     ),
     "pillarbox_cable_rate_bits_per_second": Metric(
-        "gauge", (), "Rate of each cable per direction; absent without a limit."
+        "gauge",
+        ("from", "to"),
+        "Rate of each cable per direction, without labels if equal; absent without a limit.",
     ),
     "pillarbox_cable_sent_bytes_total": Metric(
         "counter", ("from", "to"), "Bytes sent from one end of a cable to the other."
@@ -96,7 +98,7 @@ def _metric_rows(
         "pillarbox_lab_info": [
             (tuple(str(status[key]) for key in FAMILIES["pillarbox_lab_info"].labels), 1)
         ],
-        "pillarbox_cable_rate_bits_per_second": [((), rate_mbit * 1e6)] if rate_mbit else [],
+        "pillarbox_cable_rate_bits_per_second": _rate_rows(topology, rate_mbit),
         "pillarbox_cable_sent_bytes_total": [*zip(directions, sample["sent_bytes"], strict=True)],
         "pillarbox_cable_waiting_bytes": [*zip(directions, sample["waiting_bytes"], strict=True)],
         "pillarbox_cable_dropped_packets_total": [*zip(directions, sample["dropped"], strict=True)],
@@ -114,6 +116,17 @@ def _metric_rows(
     }
 
 
+def _rate_rows(topology: Topology, rate_mbit: float | None) -> Rows:
+    """Return the rate of all cables as one row, or of each direction if levels differ."""
+    if not rate_mbit:
+        return []
+    if not topology.factors.rates:
+        return [((), rate_mbit * 1e6)]
+    rates = [topology.rate_of_level(cable.level) for cable in topology.links() for _ in range(2)]
+    ends = ((topology.name(a), topology.name(b)) for a, b in _directions(topology))
+    return [(names, rate * rate_mbit * 1e6) for names, rate in zip(ends, rates, strict=True)]
+
+
 def _directions(topology: Topology) -> Iterator[tuple[int, int]]:
     """Yield sending and receiving node of each cable direction, in the traffic counters' order."""
     for cable in topology.links():
@@ -122,6 +135,7 @@ def _directions(topology: Topology) -> Iterator[tuple[int, int]]:
 
 
 def _labelled(labels: tuple[str, ...], values: tuple[str, ...]) -> str:
+    labels = labels if values else ()  # a row of all cables together has no labels
     pairs = [f'{label}="{_escaped(value)}"' for label, value in zip(labels, values, strict=True)]
     return f"{{{','.join(pairs)}}}" if pairs else ""
 

@@ -199,7 +199,8 @@ def load(lab: Lab) -> list[dict[str, Any]]:
         for port, plug in topology.neighbours(server):
             name = topology.interface(server, port)
             mbit = (after.get(name, 0) - before.get(name, 0)) * 8e-6 / seconds
-            share = mbit / rate_mbit if rate_mbit else None
+            rate = topology.rate_of_level(plug.level) * rate_mbit if rate_mbit else None
+            share = mbit / rate if rate else None
             ends = {"from": topology.name(server), "to": topology.name(plug.node)}
             rows.append({**ends, "port": port, "mbit": mbit, "share": share})
     return sorted(rows, key=lambda row: -row["mbit"])

@@ -16,6 +16,9 @@ def lab_text(status: dict[str, Any], faults: Sequence[str]) -> str:
     """Return the state of a lab as text: its settings, faults and dropped packets."""
     rate = status["rate_mbit"]
     shape = f"{rate:g} Mbit/s" if rate else "no limit of the rate"
+    if status.get("level_rates_mbit"):
+        rates = ", ".join(f"{one:g}" for one in status["level_rates_mbit"])
+        shape = f"{rates} Mbit/s (levels 0, 1, ..)"
     queue = status["queue_bytes"]
     shape += f", queues of {queue / 1000:g} kB" if queue else ""
     rows = [

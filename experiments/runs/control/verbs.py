@@ -115,11 +115,13 @@ def _cable(lab: Lab, words: list[str]) -> Answer:
     a, b = (lab.topology.node_name(lab.node(end)) for end in ends_of(words[0]))
     shapes = lab.net.shapes
     given = dict(map(_setting, words[1:]))
-    wanted = shapes.of(a, b)._replace(**given) if given else shapes.usual
+    shapes.links(a, b)  # refuses nodes without a cable before their shape is looked up
+    initial = shapes.usual(a, b)
+    wanted = shapes.of(a, b)._replace(**given) if given else initial
     shapes.change(a, b, wanted)
     ends = [lab.name(lab.node(name)) for name in (a, b)]
-    lab.log("cable", what=ends, shape=str(wanted), usual=wanted == shapes.usual)
-    usual = " as usual" if wanted == shapes.usual else ""
+    lab.log("cable", what=ends, shape=str(wanted), usual=wanted == initial)
+    usual = " as usual" if wanted == initial else ""
     return Answer({"cable": ends, **wanted._asdict()}, f"{'-'.join(ends)} is{usual} now: {wanted}")
 
 

@@ -6,7 +6,8 @@ flows and the same faults at the same times.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import InitVar, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,6 +17,7 @@ from hosts.base.faults import kind_of, read
 from hosts.live.settings import LabSettings
 from topos.base.errors import require
 from topos.base.graph_file import named_file
+from topos.base.levels import network_with_rates
 from topos.base.spec import parse
 from topos.base.topology import Topology
 
@@ -29,7 +31,8 @@ class System(LabSettings):
 
     Trials of a system without `rate_mbit` are never valid. The default packets are large, as on the
     testbed of the BCube paper (Guo 2009, section 7.1): with an MTU of 1500 a small machine carries
-    a fifth of that throughput.
+    a fifth of that throughput. `rates_mbit` gives each level of cables its rate in Mbit/s, level 0
+    first: it sets `rate_mbit`, and option ``rates`` of the network.
     """
 
     network: str
@@ -46,8 +49,14 @@ class System(LabSettings):
     # Cluster that provides the machines; "" is this computer. The trials of systems with
     # machines = 1 are distributed over the cluster's machines.
     cluster: str = field(default="", kw_only=True)
+    # Rate of each level of cables; stored in `rate_mbit` and `network`.
+    rates_mbit: InitVar[Sequence[float]] = field(default=(), kw_only=True)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, rates_mbit: Sequence[float]) -> None:
+        if rates_mbit:
+            network, rate_mbit = network_with_rates(self.network, rates_mbit)
+            object.__setattr__(self, "network", network)
+            object.__setattr__(self, "rate_mbit", rate_mbit)
         require(self.machines >= 1, f"a network runs on 1 machine or more, not {self.machines}")
         if self.at_load is not None:
             check_load(self.at_load)

@@ -21,6 +21,7 @@ from experiments.runs.plans.overrides import overridden
 from experiments.runs.plans.values import made, plain
 from hosts.base.load import module_from
 from topos.base.errors import InvalidValueError, NotPermittedError, PillarboxError, meant, require
+from topos.base.levels import network_with_rates
 
 # Value of rate_mbit that stands for the highest rate that this machine emulates faithfully.
 CALIBRATED = "calibrated"
@@ -159,6 +160,21 @@ def experiment_of(
     return experiment
 
 
+def _with_level_rates(number: int, system: Any) -> Any:
+    """Return a system with option ``rates`` of its network in place of its key ``rates_mbit``."""
+    if not isinstance(system, dict) or "rates_mbit" not in system:
+        return system
+    found = dict(system)
+    rates_mbit, key = found.pop("rates_mbit"), f"systems.{number}.rates_mbit"
+    try:
+        rates_mbit = made(tuple[float, ...], rates_mbit, key)
+        require("rate_mbit" not in found, "a system has rate_mbit or rates_mbit, not both")
+        network, rate_mbit = network_with_rates(str(found.get("network", "")), rates_mbit)
+    except PillarboxError as error:
+        raise InvalidValueError(str(error), key) from None
+    return {**found, "network": network, "rate_mbit": rate_mbit}
+
+
 def _is_calibrated(system: Any) -> bool:
     return isinstance(system, dict) and system.get("rate_mbit") == CALIBRATED
 
@@ -184,6 +200,8 @@ def _from_toml(file: Path) -> dict[str, Any]:
     values = toml_in(file)
     values.setdefault("name", file.stem)
     values.setdefault("about", "")
+    if isinstance(systems := values.get("systems"), list):
+        values["systems"] = [_with_level_rates(*each) for each in enumerate(systems)]
     return values
 
 

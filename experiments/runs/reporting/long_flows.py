@@ -52,7 +52,8 @@ def _compared_flows(trial: RepeatedTrial, until_s: float) -> pandas.DataFrame:
     flows = trial.flows
     begin_s = flows["begin_s"].fillna(0.0).to_numpy(numpy.float64)
     # A volume that no simulated flow completes.
-    cable_bytes = math.ceil(trial.tcp.rate_bps * until_s / 8)
+    fastest = max(trial.topology.factors.rates, default=1)
+    cable_bytes = math.ceil(trial.tcp.rate_bps * fastest * until_s / 8)
     most_bytes = min(cable_bytes, MORE * int(flows["delivered_bytes"].max()))
     volume = numpy.full(len(flows), max(most_bytes, 1))
     paths = trial.paths, trial.back

@@ -26,7 +26,7 @@ from experiments.lab.linux.shaping import (
 )
 from experiments.models.arrivals.fluid_events import simulate_fluid_flows
 from experiments.models.arrivals.simulated_arrivals import slowdown_rows_by_size
-from experiments.models.fluid.directed_links import Routes, link_count, routes_of
+from experiments.models.fluid.directed_links import Routes, link_factors, path_minima, routes_of
 from experiments.models.fluid.ideal import ETHERNET_BYTES, header_bytes, header_efficiency
 from experiments.models.packets.simulated_tcp import (
     CONGESTION,
@@ -114,11 +114,12 @@ def _flow_slowdowns(trial: RepeatedTrial) -> pandas.DataFrame:
     start_s = flows["start_s"].to_numpy(numpy.float64)
     volume_bytes = flows["volume_bytes"].to_numpy(numpy.int64)
     bps, bits = tcp.rate_bps * header_efficiency(tcp.header, tcp.mtu), volume_bytes * 8.0
-    done = simulate_fluid_flows(trial.paths, start_s, bits, numpy.full(link_count(topology), bps))
+    rates = link_factors(topology, topology.factors.rates)
+    done = simulate_fluid_flows(trial.paths, start_s, bits, bps * rates)
     both = trial.paths, trial.back
     sent = simulate_tcp_flows(topology, *both, start_s, volume_bytes, tcp, seed=trial.seed)
     # Records of randomly arriving flows include each flow's completion time on idle links.
-    alone_s = bits / bps
+    alone_s = bits / (bps * path_minima(trial.paths, rates))
     if "alone_s" in flows:
         recorded_s = flows["alone_s"].to_numpy(numpy.float64)
         alone_s = numpy.where(numpy.isnan(recorded_s), alone_s, recorded_s)
@@ -167,14 +168,20 @@ def _tcp_settings(
     assert system.rate_mbit is not None
     delay = checked_delay(system.delay, None)
     queue, ports_mtu = Queue(length=system.queue_length), port_mtu(system.mtu, topology.ports > 1)
+    catch_up, frame_bytes = catch_up_s(system.catch_up), ports_mtu + ETHERNET_BYTES
+    rates = [system.rate_mbit * factor for factor in topology.factors.rates]
     return TcpParameters(
         system.rate_mbit * 1e6,
-        queue_bytes(system.rate_mbit, QUEUE_PACKETS, ports_mtu + ETHERNET_BYTES, queue),
+        queue_bytes(system.rate_mbit, QUEUE_PACKETS, frame_bytes, queue),
         system.mtu,
         header,
         delay.delay_s if delay else 0.0,
-        owed_bytes(system.rate_mbit, ports_mtu, catch_up_s(system.catch_up)),
+        owed_bytes(system.rate_mbit, ports_mtu, catch_up),
         congestion=congestion if congestion in CONGESTION else CUBIC,
+        levels_queue_bytes=tuple(
+            queue_bytes(rate, QUEUE_PACKETS, frame_bytes, queue) for rate in rates
+        ),
+        levels_owed_bytes=tuple(owed_bytes(rate, ports_mtu, catch_up) for rate in rates),
     )
 
 

@@ -73,22 +73,27 @@ def _unloaded_s(system: System, found: TrialMeasurements) -> Any:
         return None
     from experiments.lab.linux.shaping import catch_up_s, checked_delay
     from experiments.models.fluid.ideal import header_bytes
-    from experiments.models.fluid.unloaded_time import idle_network_completion_s, path_cable_counts
+    from experiments.models.fluid.unloaded_time import idle_network_completion_s, idle_paths
     from experiments.models.port_bursts import burst_bytes
 
     topology = system.topology
     flows = [result.flow for result in found.results]
-    delay = checked_delay(system.delay, None)
+    pairs = [(flow.source, flow.destination) for flow in flows]
+    paths = idle_paths(topology, found.routing, pairs)
+    delay, catch_up = checked_delay(system.delay, None), catch_up_s(system.catch_up)
+    # Every relative rate has its own burst.
+    bursts = {
+        rate: burst_bytes(system.rate_mbit * rate, system.mtu, catch_up)
+        for rate in set(paths.rates.tolist())
+    }
     return idle_network_completion_s(
         [flow.volume_bytes or 0 for flow in flows],
-        path_cable_counts(
-            topology, found.routing, [(flow.source, flow.destination) for flow in flows]
-        ),
-        system.rate_mbit * 1e6,
+        paths.cables,
+        paths.rates * system.rate_mbit * 1e6,
         system.mtu,
         header_bytes(topology, found.routing),
         delay.delay_s if delay else 0.0,
-        burst_bytes(system.rate_mbit, system.mtu, catch_up_s(system.catch_up)),
+        [bursts[rate] for rate in paths.rates.tolist()],
     )
 
 
@@ -130,7 +135,7 @@ def together_of(order: TrialOrder, flows: Sequence[Mapping[str, Any]]) -> Row:
     A group is the answers of a request, or a shuffle; it ends with its last flow. A group with a
     failed flow has missed its deadline, and has no completion time. The slowdown of a shuffle is
     relative to the time that its busiest port needs if all ports of a server send or receive: no
-    routing gets below 1.
+    routing gets below 1. It is unknown if levels of cables have rates of their own.
     """
     workload, topology = order.workload, order.topology
     if workload.pattern not in (INCAST, SHUFFLE, REQUESTS) or workload.trace is not None:
@@ -150,7 +155,8 @@ def together_of(order: TrialOrder, flows: Sequence[Mapping[str, Any]]) -> Row:
         "request_p99_s": float(numpy.quantile(whole, 0.99)) if len(whole) else None,
         "in_time_share": None if deadline_s is None else float((took <= deadline_s).mean()),
     }
-    if workload.pattern == SHUFFLE and len(whole) and counted[0]["alone_s"] is not None:
+    equal, known = not topology.factors.rates, bool(counted) and counted[0]["alone_s"] is not None
+    if workload.pattern == SHUFFLE and len(whole) and known and equal:
         each = flows_per_arrival(topology, workload)
         busiest = max(1.0, max(each.senders, each.receivers) / topology.ports)
         bound = numpy.array([group[0]["alone_s"] * busiest for group in groups.values()])

@@ -12,8 +12,9 @@ samples in a row, for a minimum time (see `PortUsage`).
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import NamedTuple
 
 from experiments.lab.linux.queue_counters import QueueCounters, queues
@@ -72,6 +73,13 @@ class PortUsage:
         self._since, self._looks = None, 0
 
 
+class PortLimits(NamedTuple):
+    """Limits of one port: see `PortUsage`."""
+
+    enough_bytes: int
+    rate_bytes_s: float
+
+
 class Counted(NamedTuple):
     """Counters of one port over a trial: traffic, drops, backlogged time and bytes."""
 
@@ -97,6 +105,8 @@ class QueueSampler:
         Netlink socket of each namespace, and indexes of the interfaces to sample in it.
     enough_bytes, rate_bytes_s
         See `PortUsage`.
+    limits : sequence of PortLimits
+        Both values of each interface, in the order of `places`; empty if all are equal.
     """
 
     def __init__(
@@ -104,9 +114,11 @@ class QueueSampler:
         places: Iterable[tuple[Netlink, list[int]]],
         enough_bytes: int,
         rate_bytes_s: float = 0.0,
+        limits: Sequence[PortLimits] = (),
     ) -> None:
+        each = iter(limits) if limits else repeat(PortLimits(enough_bytes, rate_bytes_s))
         self._places = [
-            (kernel, {index: PortUsage(enough_bytes, rate_bytes_s) for index in indexes})
+            (kernel, {index: PortUsage(*next(each)) for index in indexes})
             for kernel, indexes in places
         ]
         self.looks = 0

@@ -84,7 +84,7 @@ class Readings:
     Attributes
     ----------
     rate_bps
-        Rate of every cable in bit/s; None without a limit.
+        Rate of every cable in bit/s, or of those of relative rate 1; None without a limit.
     base_rtt_s
         Round-trip time of a full packet to a neighbour on an idle network, from the cables' delays
         and rates.

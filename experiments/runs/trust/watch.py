@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from experiments.base.interpreter import code_command
+from experiments.lab.emulation.cable_shapes import CableShape, usual_shape
 from experiments.lab.linux import shaping
 from experiments.models import port_bursts
-from experiments.runs.trust.queues import Counted
+from experiments.runs.trust.queues import Counted, PortLimits
 from experiments.runs.trust.readings import Readings
 from experiments.runs.trust.strays import of_packets, since
 from experiments.runs.trust.watcher import WatchOrder, WatchReport
@@ -48,6 +49,7 @@ class _Direction(NamedTuple):
     namespace: int
     owner: str  # Node of the namespace; "" for the fabric's namespace.
     ifindex: int
+    level: int = 0  # Level of the cable.
 
 
 class _ForwarderCounters(NamedTuple):
@@ -105,7 +107,8 @@ class Watch:
                 stdin=subprocess.DEVNULL,
             )
         try:
-            self._send(WatchOrder(self._namespaces(), enough_bytes(lab), rate_bytes_s))
+            limits = self._port_limits(rate_bytes_s)
+            self._send(WatchOrder(self._namespaces(), enough_bytes(lab), rate_bytes_s, limits))
             self._receive()
         except BaseException:
             self.close()
@@ -178,6 +181,20 @@ class Watch:
             place[2].append(one.ifindex)
         return list(places.values())
 
+    def _port_limits(self, rate_bytes_s: float) -> tuple[PortLimits, ...]:
+        """Return the limits of each port by the level of its cable; empty if all are equal."""
+        topology = self._lab.topology
+        if not (topology.factors.rates or topology.factors.delays):
+            return ()
+        levels = {one.level for one in self._directions}
+        of_level = {
+            level: PortLimits(
+                enough_bytes(self._lab, level), rate_bytes_s * topology.rate_of_level(level)
+            )
+            for level in levels
+        }
+        return tuple(of_level[one.level] for one in self._directions)
+
     def _link_rows(
         self, ports: list[Counted | None], usual_bps: float | None, duration_s: float
     ) -> list[dict[str, Any]]:
@@ -186,7 +203,9 @@ class Watch:
         for one, port in zip(self._directions, ports, strict=True):
             ends = map(self._lab.topology.node_name, (one.node, one.peer))
             changed = self._lab.net.shapes.changed.get(frozenset(ends))
-            rate_bps = usual_bps
+            rate_bps = None
+            if usual_bps is not None:
+                rate_bps = usual_bps * self._lab.topology.rate_of_level(one.level)
             if changed:
                 rate_bps = None if changed.rate_mbit is None else changed.rate_mbit * 1e6
             if port is None or rate_bps is None:
@@ -233,26 +252,38 @@ def faults_since(folder: Path, begin_s: float) -> int:
     return sum(event["at_s"] >= begin_s and event["event"] not in QUIET_EVENTS for event in events)
 
 
-def enough_bytes(lab: Lab) -> int:
+def enough_bytes(lab: Lab, level: int | None = None) -> int:
     """Return the queue length in bytes from which a lab's port counts as backlogged.
+
+    The port has a cable of the level, or of relative rate and delay 1.
 
     It is two super-packets, plus the bytes in flight if netem delays packets in its queue.
     """
     settings = lab.settings
-    waiting = 2 * port_bursts.super_packet_bytes(settings.rate_mbit, settings.mtu)
-    if settings.delay and settings.rate_mbit and shaping.kernel_has_netem():
-        delay_s = shaping.seconds(settings.delay, "delay")
-        waiting += int(delay_s * settings.rate_mbit * 125_000)
+    rate_mbit, delay, _ = _initial_shape(lab, level)
+    waiting = 2 * port_bursts.super_packet_bytes(rate_mbit, settings.mtu)
+    if delay and rate_mbit and shaping.kernel_has_netem():
+        waiting += int(shaping.seconds(delay, "delay") * rate_mbit * 125_000)
     return waiting
+
+
+def _initial_shape(lab: Lab, level: int | None) -> CableShape:
+    """Return the rate and delay of a level's cables, or of relative rate and delay 1."""
+    shape = CableShape(lab.settings.rate_mbit, lab.settings.delay, None)
+    return shape if level is None else usual_shape(lab.topology, shape, level)
 
 
 def base_rtt_s(lab: Lab) -> float:
     """Return the round-trip time of a full packet to the nearest neighbour in an idle lab."""
-    settings, topology = lab.settings, lab.topology
-    direct = any(plug.node < topology.servers for _, plug in topology.neighbours(0))
-    delay_s = shaping.seconds(settings.delay, "delay") if settings.delay else 0.0
-    packet_s = (settings.mtu + 14) * 8 / (settings.rate_mbit * 1e6) if settings.rate_mbit else 0.0
-    return 2 * (1 if direct else 2) * (delay_s + packet_s)
+    topology, packet_bits = lab.topology, (lab.settings.mtu + 14) * 8
+    found = []
+    for _, plug in topology.neighbours(0):
+        rate_mbit, delay, _ = _initial_shape(lab, plug.level)
+        delay_s = shaping.seconds(delay, "delay") if delay else 0.0
+        packet_s = packet_bits / (rate_mbit * 1e6) if rate_mbit else 0.0
+        cables = 1 if plug.node < topology.servers else 2
+        found.append(2 * cables * (delay_s + packet_s))
+    return min(found)
 
 
 def _directions(lab: Lab) -> Iterator[_Direction]:
@@ -264,4 +295,4 @@ def _directions(lab: Lab) -> Iterator[_Direction]:
         owner = made.name if made.inNamespace else ""
         for port, plug in topology.neighbours(node):
             index = made.intfs[port].ifindex
-            yield _Direction(node, port, plug.node, namespace, owner, index)
+            yield _Direction(node, port, plug.node, namespace, owner, index, plug.level)

@@ -32,7 +32,7 @@ from experiments.base.processes import ended, forked
 from experiments.lab.linux.namespaces import fabric
 from experiments.runs.trust.canary import Canary, CanaryReport
 from experiments.runs.trust.machine import ProcessorLoad, between, machine
-from experiments.runs.trust.queues import Counted, QueueSampler
+from experiments.runs.trust.queues import Counted, PortLimits, QueueSampler
 from experiments.runs.trust.strays import dropped, since
 from hosts.linux.calls import inside
 from hosts.linux.netlink import Netlink
@@ -50,6 +50,8 @@ class WatchOrder(NamedTuple):
     places: list[tuple[int, str, list[int]]]  # Namespace descriptor, its node, interface indexes.
     enough_bytes: int
     rate_bytes_s: float = 0.0
+    # Both values of each interface, in the order of `places`; empty if all cables are equal.
+    limits: tuple[PortLimits, ...] = ()
 
 
 class WatchReport(NamedTuple):
@@ -78,6 +80,7 @@ class Watcher:
             self._kernels.append((kernel, owner))
             self._places.append((kernel, indexes))
         self._enough_bytes, self._rate_bytes_s = order.enough_bytes, order.rate_bytes_s
+        self._limits = order.limits
         self._canary = _CanaryProcess()
         take_role("watcher")
         self.interval_s = self._affordable_interval()
@@ -91,7 +94,7 @@ class Watcher:
         self._canary.begin(begin_s)
         self._channel.send(None)
         self._channel.poll(max(0.0, begin_s - time.monotonic()))
-        sampler = QueueSampler(self._places, self._enough_bytes, self._rate_bytes_s)
+        sampler = QueueSampler(self._places, self._enough_bytes, self._rate_bytes_s, self._limits)
         began, spent = machine(), time.process_time()
         due = time.monotonic()
         is_end = False

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import topos
+from hosts.base.bandwidth import Bandwidth
 from hosts.bcube.pairs import PairFlow, Pairs
 from hosts.bcube.paths import path_set
 
@@ -23,8 +24,7 @@ def flow_on(path: Any, **fields: Any) -> PairFlow:
 
 def pairs_of(**flows: PairFlow) -> Any:
     known: Any = flows
-    bandwidth: Any = SimpleNamespace(rate_bps=RATE_BPS)
-    return Pairs(known, bandwidth)
+    return Pairs(known, Bandwidth(2, RATE_BPS))
 
 
 @pytest.mark.parametrize(("idle_s", "others"), [(0.0, 1), (1.99, 1), (2.0, 0), (3.0, 0)])

@@ -20,11 +20,11 @@ from topos.ficonn import BACKUP, SWITCH
 def test_unused_bandwidth(
     own_port: int, own_rate: float, virtual: int, free: tuple[float, float]
 ) -> None:
-    assert free_bandwidth(30.0, 60.0, 100.0, own_port, own_rate, 3, virtual) == free
+    assert free_bandwidth(30.0, 60.0, 100.0, 100.0, own_port, own_rate, 3, virtual) == free
 
 
 def test_an_idle_server_has_no_mean_rate() -> None:
-    assert free_bandwidth(0.0, 0.0, 100.0, NOWHERE, 0.0, 0, 5) == (100.0, 100.0)
+    assert free_bandwidth(0.0, 0.0, 100.0, 100.0, NOWHERE, 0.0, 0, 5) == (100.0, 100.0)
 
 
 def test_links_within_the_equal_share_are_equal() -> None:

@@ -222,7 +222,7 @@ export class Panel {
       for (const side of [0, 1]) {
         const way = 2 * item.number + side;
         facts.push([`${names[side]} → ${names[1 - side]}`, rateText(loads.get(way) ?? 0)]);
-        const rate = shape ? shape.rate : recording.rate_mbit;
+        const rate = shape ? shape.rate : recording.rateOf(item.number);
         const queue = queueText(waiting.get(way) ?? 0, dropped.get(way) ?? 0, rate);
         if (recording.queue_bytes) facts.push([`queue at ${names[side]}`, queue]);
       }

@@ -18,6 +18,7 @@ const QUEUE_PX = 8; // height of a queue's bars, in pixels
 const DROP_PX = 9; // length of the triangle for queue drops, in pixels
 const CLEARANCE = 0.03; // minimum distance between a queue's bars and a node, in layout units
 
+const WIDEST = 4; // maximum ratio of the widths of cables of different rates
 const STEPS = [0.25, 0.5, 0.75, 0.95]; // load levels: shares of the rate at which the colour changes
 const MANY = 30; // number of drawn cables above which cables between groups are thinner
 const FINE_PX = 2.4; // lane distance in pixels below which arrows have no outline
@@ -35,6 +36,8 @@ export class Picture {
     this.recording = recording;
     this.select = select;
     this.folds = folds;
+    const rates = recording.picture.cables.map((cable) => cable.rate ?? 1);
+    [this.slowest, this.fastest] = [Math.min(...rates), Math.max(...rates)]; // relative rates of cables
     this.home = recording.picture.box;
     this.show(this.home);
     this.build();
@@ -156,8 +159,10 @@ export class Picture {
       [cable.a, cable.b].forEach((node, side) => this.directions[node].push(directionOf(ways[side].points)));
     }
     const looks = ["", ""];
+    const weight = this.weightOf(cable.rate ?? 1);
+    group.style.setProperty("--weight", weight.toFixed(2));
     const drawn = {
-      ...{ number, members, wide, single, group, lanes, arrows, looks, shapes, ways, x, y, kind: "", mark: null },
+      ...{ number, members, weight, wide, single, group, lanes, arrows, looks, shapes, ways, x, y, kind: "", mark: null },
       queues: [null, null],
     };
     group.addEventListener("pointerenter", () => {
@@ -238,7 +243,7 @@ export class Picture {
     const crowded = cable.wide && this.cables.length > MANY;
     const wish = cable.wide ? (crowded ? 2 : FARTHEST_PX) : LANE * this.unit;
     const asidePx = Math.min(FARTHEST_PX, Math.max(NEAREST_PX, wish));
-    cable.thickPx = (2 - GAP) * asidePx;
+    cable.thickPx = ((2 - GAP) * asidePx * cable.weight) / this.weightOf(this.fastest);
     cable.aside = asidePx / this.unit;
     cable.group.style.setProperty("--casing", `${2 * (asidePx + cable.thickPx / 2) + 2}px`);
     cable.group.classList.toggle("fine", asidePx < FINE_PX);
@@ -269,7 +274,7 @@ export class Picture {
     const full = this.full(loads);
     this.fit(Math.min(this.svg.clientWidth / this.box[2], this.svg.clientHeight / this.box[3]) || 1);
     const shareOf = (direction) => {
-      const rate = failed.shapes.get(direction >> 1)?.rate;
+      const rate = failed.shapes.get(direction >> 1)?.rate ?? this.recording.rateOf(direction >> 1);
       return Math.min(1, (loads.get(direction) ?? 0) / (rate ? rate * 1e3 : full));
     };
     for (const cable of this.cables) {
@@ -312,7 +317,7 @@ export class Picture {
     const lines = [`${from} → ${to}`, `${to} → ${from}`].map((which, side) => {
       const direction = 2 * number + side;
       const [waiting, dropped] = [queues.waiting, queues.dropped].map((of) => of.get(direction) ?? 0);
-      const queue = waiting || dropped ? `, queue ${queueText(waiting, dropped, this.recording.rate_mbit)}` : "";
+      const queue = waiting || dropped ? `, queue ${queueText(waiting, dropped, this.recording.rateOf(number))}` : "";
       return `${which}  ${rateText(loads.get(direction) ?? 0)}${queue}`;
     });
     const news = [failed.cables.get(number), failed.shapes.get(number)?.text].filter(Boolean);
@@ -331,10 +336,14 @@ export class Picture {
     });
   }
 
-  // Return a full cable's rate in kbit/s; without a rate limit, the highest rate of all cables.
+  // Return the highest load of all cables in kbit/s, which counts as full without a rate limit.
   full(loads) {
-    const rate = this.recording.rate_mbit;
-    return rate ? rate * 1e3 : Math.max(1e3, ...loads.values());
+    return this.recording.rate_mbit ? 0 : Math.max(1e3, ...loads.values());
+  }
+
+  // Return the width of a cable of this relative rate, as a multiple of the slowest cable's.
+  weightOf(rate) {
+    return Math.min(WIDEST, Math.sqrt(rate / this.slowest));
   }
 
   // Draw a queue: a row of bars on the lane, beginning at the port, and a triangle if it drops packets.

@@ -21,6 +21,11 @@ export class Recording {
     });
   }
 
+  // Return a cable's rate in Mbit/s, which its level may multiply; undefined or null without a limit.
+  rateOf(cable) {
+    return this.rate_mbit && this.rate_mbit * (this.picture.cables[cable].rate ?? 1);
+  }
+
   get last() {
     return Math.max(this.samples.at(-1)?.at_s ?? 0, this.events.at(-1)?.at_s ?? 0, this.length_s ?? 0);
   }

@@ -28,7 +28,7 @@ class BsrFlows(ProbingFlows):
 
     def __init__(self, *network: Any) -> None:
         super().__init__(*network)
-        flows = len(self.path)
+        flows, slowest = len(self.path), float(min(self.topology.factors.rates, default=1))
         ends = self.sources.astype(numpy.int64) * self.topology.servers + self.destinations
         different, pair = numpy.unique(ends, return_inverse=True)
         beside = numpy.zeros((len(different), self.sets.size), numpy.int32)
@@ -39,8 +39,10 @@ class BsrFlows(ProbingFlows):
             large_s=numpy.full(flows, -numpy.inf),
             beside=beside,
             rate=numpy.zeros(flows),
-            gain=numpy.full(flows, MOVE_GAIN),
+            gain=numpy.full(flows, MOVE_GAIN * slowest),
             looked_ahead=numpy.zeros(flows, bool),
+            path_rates=self.path_rates,
+            slowest=slowest,
         )
 
     def candidate_paths(self, topology: BCube, works: Bools | None) -> CandidatePaths:
@@ -60,7 +62,7 @@ class BsrFlows(ProbingFlows):
         due = self.due()
         asking = numpy.zeros(len(self.path), bool)
         asking[due] = True
-        self._state.gain[due] = MOVE_GAIN
+        self._state.gain[due] = MOVE_GAIN * self._state.slowest
         self._state.looked_ahead[due] = False
         _probe_early(self._state, self.sent, self.since_s, asking, self.now_s)
         flows = numpy.flatnonzero(asking)
@@ -80,6 +82,8 @@ class BsrState(NamedTuple):
     rate: Floats  # rate of each flow at its last probe
     gain: Floats  # minimum gain in bandwidth for a change of each flow's path
     looked_ahead: Bools  # whether each flow has probed early in its interval
+    path_rates: Floats  # rate of the slowest link by flow and path; one row if links are equal
+    slowest: float  # rate of the slowest link
 
 
 @native
@@ -87,17 +91,19 @@ def _chosen_paths(state: BsrState, flows: Ints, free: Floats, now_s: float) -> I
     """Return the number of the best path of each flow; flows choose one after the other."""
     _count_large(state, now_s)
     found = numpy.empty(len(flows), numpy.int64)
+    cost = HOP_COST * state.slowest
     for i in range(len(flows)):
         flow = flows[i]
         beside, using = state.beside[state.pair[flow]], state.path[flow]
+        rates = state.path_rates[flow % len(state.path_rates)]
         large = _recently_large(state, flow, now_s)
         if large:
             beside[using] -= 1
         for path in range(len(beside)):
             own = state.rate[flow] if path == using else 0.0
-            free[i, path] = min(free[i, path], equal_share(1.0, beside[path], own))
+            free[i, path] = min(free[i, path], equal_share(rates[path], beside[path], own))
         ways = free[i], state.hops[flow], state.hops[flow]
-        found[i] = best_of(*ways, using, state.rate[flow] + state.gain[flow], HOP_COST)
+        found[i] = best_of(*ways, using, state.rate[flow] + state.gain[flow], cost)
         if large:
             beside[found[i]] += 1
     return found
@@ -111,7 +117,9 @@ def _probe_early(
     probing = numpy.zeros(len(state.beside), numpy.bool_)
     large = numpy.zeros(len(sent), numpy.bool_)
     for flow in range(len(sent)):
-        large[flow] = is_large(sent[flow], 1.0, now_s - since_s[flow])
+        # A flow that has not started has no path, and has sent nothing.
+        rate = state.path_rates[flow % len(state.path_rates), max(0, state.path[flow])]
+        large[flow] = is_large(sent[flow], rate, now_s - since_s[flow])
         if large[flow]:
             state.large_s[flow] = now_s
         if asking[flow] and _recently_large(state, flow, now_s):

@@ -13,7 +13,7 @@ So a flow starts on a shortest path, which it keeps during its first probes, and
 slightly out of date. Later probes follow after an interval and a random part.
 
 The links of all paths of a pair are computed again at each probe; only the current path of each
-flow is stored. Bandwidths are fractions of a link's rate.
+flow is stored. Bandwidths are in units of the network's rate.
 """
 
 from __future__ import annotations
@@ -25,7 +25,13 @@ from typing import Any, NamedTuple
 import numpy
 
 from experiments.models.arrays import Bools, Floats, Ints
-from experiments.models.fluid.directed_links import Routes, hop_counts, link_count
+from experiments.models.fluid.directed_links import (
+    Routes,
+    hop_counts,
+    link_count,
+    link_rates_bps,
+    path_minima,
+)
 from experiments.models.fluid.rates import link_loads, max_min
 from experiments.models.simulator.hops import in_blocks
 from experiments.models.simulator.probe_times import ProbeTimes
@@ -75,6 +81,7 @@ class ProbingFlows:
     ) -> None:
         self.topology, self.random = topology, random
         self.sets = self.candidate_paths(topology, works)
+        self._rates = link_rates_bps(topology, 1.0)
         self.timers = timers_for(topology, "paper")
         if not times.random_part:
             self.timers = replace(self.timers, probe_jitter_s=0.0)
@@ -92,6 +99,8 @@ class ProbingFlows:
         numpy.minimum.at(self.probe_s, self.pair, self.starts_s)
         # number of hops by server pair and path; 0 where there is no path
         self.hops = numpy.zeros((pairs, self.sets.size), numpy.int16)
+        # Rate of the slowest link by server pair and path; one row if all links are equal.
+        self.path_rates = numpy.ones((pairs if topology.factors.rates else 1, self.sets.size))
         self.default = self._default_paths()
         self.answers: tuple[Ints, Floats] = (numpy.arange(0), numpy.zeros((0, self.sets.size)))
         # For each flow: the number of its path, the volume sent, and the time since when.
@@ -114,7 +123,7 @@ class ProbingFlows:
         tick_s = self.timers.heart_beat_s
         self.choose()
         routes = self.routes()
-        sent = numpy.nan_to_num(max_min(routes, 1.0, len(self._used)))
+        sent = numpy.nan_to_num(max_min(routes, self._rates, len(self._used)))
         self.ask()
         loads = link_loads(routes, sent, len(self._used))
         self._used = mean(self._used, loads)
@@ -168,7 +177,7 @@ class ProbingFlows:
 
     def measured(self, pairs: Ints) -> Floats:
         """Return the available bandwidth of each path of these pairs: that of its fullest link."""
-        free = numpy.maximum(0.0, 1.0 - self._used)
+        free = numpy.maximum(0.0, self._rates - self._used)
         found = numpy.zeros((len(pairs), self.sets.size))
         for part in in_blocks(len(pairs), BLOCK):
             routes = self._paths(pairs[part])
@@ -203,6 +212,9 @@ class ProbingFlows:
         for part in in_blocks(len(self.hops), BLOCK):
             routes = self._paths(numpy.arange(len(self.hops))[part])
             self.hops[part] = hop_counts(self.topology, routes).reshape(-1, self.sets.size)
+            if isinstance(self._rates, numpy.ndarray):
+                slowest = path_minima(routes, self._rates)
+                self.path_rates[part] = slowest.reshape(-1, self.sets.size)
         length = numpy.where(self.hops > 0, self.hops, numpy.iinfo(numpy.int16).max)
         found: Ints = numpy.where(self.hops.any(axis=1), length.argmin(axis=1), NONE)
         return found

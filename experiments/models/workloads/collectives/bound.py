@@ -44,7 +44,11 @@ def _least_bytes_per_port(
     topology: Topology, servers: Sequence[int], total: float, own: Sequence[float]
 ) -> float:
     """Return the bytes that at least one server port must carry in a collective operation."""
-    ports = [sum(1 for _ in topology.neighbours(server)) for server in servers]
+    # Number of ports, each counted by the relative rate of its cable.
+    ports = [
+        sum(topology.rate_of_level(plug.level) for _, plug in topology.neighbours(server))
+        for server in servers
+    ]
     return max(total / sum(ports), *(need / of for need, of in zip(own, ports, strict=True)))
 
 

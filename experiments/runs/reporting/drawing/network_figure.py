@@ -6,6 +6,7 @@ directions. So text sizes can be compared with node sizes before the figure is r
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -44,6 +45,7 @@ SERVER_RADIUS = 0.41  # radius of a server in layout units
 SWITCH_HEIGHT = 0.72  # height of a switch in layout units
 MARGIN = 0.9  # margin around the drawing in layout units
 INCHES = 0.42  # maximum length of a layout unit in inches
+WIDEST = 4.0  # maximum ratio of the widths of cables of different rates
 MOST_INCHES = 42.0  # maximum width and height of a drawing in inches
 POINTS = 72.0  # points per inch
 LABEL, CAPTION = 8.5, 11.0  # maximum text sizes of node labels and of the title, in points
@@ -80,7 +82,7 @@ def topology_figure(
         Whether to draw the network's name and counts above it.
     width_of, colour_of : callable, optional
         Functions from a cable to its line width in points and to its colour, such as by load. By
-        default all cables have the same width and are coloured by level.
+        default cables are coloured by level, and wider by the rate of a level of its own.
     legend : sequence of LegendEntry, optional
         Entries of the legend. By default the legend has the levels if `colour_of` is not given.
     """
@@ -90,7 +92,7 @@ def topology_figure(
         picture.draw_cable(
             cable,
             points,
-            width_of(cable) if width_of else 1.1,
+            width_of(cable) if width_of else 1.1 * picture.relative_width(cable.level),
             colour_of(cable) if colour_of else COLOURS[cable.level % len(COLOURS)],
         )
     picture.draw_nodes()
@@ -247,6 +249,11 @@ class Picture:
             Shape("cable-" + "-".join(interfaces), curve, colour, width, style)
         )
 
+    def relative_width(self, level: int) -> float:
+        """Return the width of a level's cables, relative to the slowest level's."""
+        slowest = min(self.topology.factors.rates, default=1)
+        return min(WIDEST, math.sqrt(self.topology.rate_of_level(level) / slowest))
+
     def cable_curves(self) -> Iterator[tuple[Cable, list[Point]]]:
         """Yield each cable with its curve's points: two ends, and two control points if bent."""
         cables = list(self.topology.links())
@@ -331,6 +338,7 @@ class Picture:
                 names[level] if level < len(names) else f"level {level}",
                 COLOURS[level % len(COLOURS)],
                 cable_style(self.layout, level),
+                1.4 * self.relative_width(level),
             )
             for level in sorted(self.levels)
         ]

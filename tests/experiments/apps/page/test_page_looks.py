@@ -28,6 +28,13 @@ BROWSER_S = 300.0
 LEAST_CONTRAST = 3.0
 BLUE = range(195, 225)  # hue, in degrees
 
+BASE_WIDTHS = """
+[...document.querySelectorAll(".cable")].map((cable) => [
+  Number(cable.id.replace("cable-", "")),
+  parseFloat(getComputedStyle(cable.querySelector(".base")).strokeWidth),
+  cable.querySelector(".lane").dataset.level,
+])
+"""
 # What lies on what, each as a sentence: servers and switches, folded groups, queues and names.
 OVERLAPS = """
 (() => {
@@ -199,6 +206,37 @@ def test_nothing_covers_anything_else(
     faults: list[Any] = []
     run_client(visit(), BROWSER_S)
     assert not faults, "\n".join(map(str, faults))
+
+
+@pytest.mark.skipif(not CHROMIUM, reason="there is no chromium: apt-get install chromium")
+def test_cables_are_as_wide_as_their_rate_and_their_load_is_a_share_of_it(tmp_path: Path) -> None:
+    async def visit() -> None:
+        async with browser(tmp_path / "chromium") as tab:
+            topology = topos.parse("bcube,4,1,rates=4:1")
+            told = recording_of(topology)
+            levels = [cable["level"] for cable in told["picture"]["cables"]]
+            assert [cable["rate"] for cable in told["picture"]["cables"]] == [
+                4 - 3 * level for level in levels
+            ]
+            for event in ("states", "events"):
+                told[event] = []
+            # Every direction sends 98 Mbit/s: half of level 0 at 200 Mbit/s, all of level 1 at 50.
+            told["rate_mbit"] = 50.0
+            await tab.look(1280, 800)
+            await draw(tab, told, tmp_path / "page.html", 0.0)
+            found = await tab.value(BASE_WIDTHS)
+            widths = {number: width for number, width, _ in found}
+            assert len(widths) == topology.cables
+            narrow = min(widths.values())
+            for number, level in enumerate(levels):
+                assert widths[number] == pytest.approx(narrow * (2 if level == 0 else 1))
+            await draw(tab, told, tmp_path / "page.html", 1.0)
+            loads = {number: load for number, _, load in await tab.value(BASE_WIDTHS)}
+            assert {loads[number] for number, level in enumerate(levels) if level == 0} == {"1"}
+            assert {loads[number] for number, level in enumerate(levels) if level == 1} == {"4"}
+            assert tab.complaints == []
+
+    run_client(visit(), BROWSER_S)
 
 
 @pytest.mark.skipif(not CHROMIUM, reason="there is no chromium: apt-get install chromium")

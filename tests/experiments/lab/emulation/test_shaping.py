@@ -87,6 +87,25 @@ def test_a_rate_is_what_tcp_gets(rate_mbit: int) -> None:
 
 @root
 @pytest.mark.alone  # likewise
+def test_levels_of_cables_have_their_own_rates_and_delays() -> None:
+    with lab("dcell,2,1,rates=5:1", rate_mbit=10) as net:
+        h0, h1, h2 = net["h0"], net["h1"], net["h2"]
+        h0.intf("h0-eth1").setIP("10.9.0.1/24")
+        h2.intf("h2-eth1").setIP("10.9.0.2/24")
+        fast = goodput_mbit(h0, h1)
+        slow = goodput_mbit(h0, h2, ip="10.9.0.2")
+        assert 4 < fast / slow < 6
+        assert slow < 10
+        assert net.shapes.usual("h0", "s0").rate_mbit == 50
+        assert net.shapes.of("h0", "h2").rate_mbit == 10
+        net.shapes.change("h0", "s0", net.shapes.of("h0", "s0")._replace(rate_mbit=10))
+        assert net.shapes.of("s0", "h0").rate_mbit == 10
+        net.shapes.change("h0", "s0", net.shapes.usual("h0", "s0"))
+        assert not net.shapes.changed
+
+
+@root
+@pytest.mark.alone  # likewise
 def test_a_direct_cable_has_its_rate_too() -> None:
     with lab("dcell,2,1", rate_mbit=50) as net:
         h0, h2 = net["h0"], net["h2"]

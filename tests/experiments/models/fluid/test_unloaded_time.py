@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import topos
 from experiments.models.comparison.load_capacity import workload_capacity_bps
 from experiments.models.fluid.ideal import header_efficiency
-from experiments.models.fluid.unloaded_time import idle_network_completion_s, path_cable_counts
+from experiments.models.fluid.unloaded_time import idle_network_completion_s, idle_paths
 from experiments.models.workloads.workload import Workload
 from topos.base.errors import PillarboxError
 
@@ -41,7 +41,7 @@ LONG = {"bcube,4,1": (2, 4), "dcell,4,1": (1, 5), "tree,4,4": (2, 4)}
 def test_paths_count_their_cables(spec: str) -> None:
     topology = topos.parse(spec)
     pairs = [(0, server) for server in range(1, topology.servers)]
-    found = path_cable_counts(topology, "shortest", pairs)
+    found = idle_paths(topology, "shortest", pairs).cables
     assert (found.min(), found.max()) == LONG[spec]
 
 

@@ -37,6 +37,7 @@ STATUS = {
     "drops": {'no way "there"': 5},
 }
 LINE = re.compile(r"([a-z_]+)(?:\{([^}]*)\})? ([0-9.e+]+)")
+OF_ALL = {"pillarbox_cable_rate_bits_per_second"}
 LABEL = re.compile(r'([a-z]+)="((?:[^"\\]|\\.)*)"')
 
 
@@ -49,7 +50,9 @@ def read(text: str) -> dict[str, dict[tuple[str, ...], float]]:
         match = LINE.fullmatch(line)
         assert match, line
         labels = LABEL.findall(match[2] or "")
-        assert tuple(name for name, _ in labels) == FAMILIES[match[1]].labels
+        names = tuple(name for name, _ in labels)
+        # One row without labels is of all cables.
+        assert names == FAMILIES[match[1]].labels or (not names and match[1] in OF_ALL)
         row = tuple(value for _, value in labels)
         assert row not in found.setdefault(match[1], {}), line
         found[match[1]][row] = float(match[3])
@@ -75,6 +78,15 @@ def test_each_number_of_a_lab_is_a_sample_with_its_names() -> None:
     assert [server for (server,), value in up.items() if not value] == ["2.0"]
     assert found["pillarbox_dropped_packets_total"] == {('no way \\"there\\"',): 5}
     assert found["pillarbox_cable_rate_bits_per_second"] == {(): 1e8}
+
+
+def test_levels_with_rates_have_a_rate_for_each_direction() -> None:
+    dcell = topos.parse("dcell,2,1,rates=9:1")
+    found = read(metrics_text(dcell, {**SAMPLE, "rate_mbit": 10.0}, STATUS))
+    rates = found["pillarbox_cable_rate_bits_per_second"]
+    assert len(rates) == 2 * dcell.cables
+    assert rates["0.0", "s0"] == rates["s0", "0.0"] == 9e7
+    assert rates["0.0", "1.0"] == 1e7
 
 
 def test_without_a_limit_no_rate_is_claimed() -> None:

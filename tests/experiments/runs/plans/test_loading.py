@@ -24,6 +24,13 @@ EXPERIMENT = Experiment(
     (FaultAt("cut 0.0-s0 at 1 until 2"), FaultRate("kill", 6.0, 1.0)),
     repeats=2,
 )
+LEVELS_TOML = """
+[[systems]]
+network = "bcube,4,1"
+rates_mbit = [180, 20]
+[workload]
+duration_s = 1
+"""
 TOML = """
 repeats = 2
 [[systems]]
@@ -237,3 +244,31 @@ def test_a_plan_names_a_graph_file_with_its_digest(
     assert System(system.network).name == "net.json"  # a plan is read without its graph files
     with pytest.raises(PillarboxError, match="there is no graph file"):
         System("net.json")
+
+
+def test_a_system_may_give_the_rate_of_each_level(tmp_path: Path) -> None:
+    file = tmp_path / "levels.toml"
+    file.write_text(LEVELS_TOML)
+    (system,) = load(str(file)).systems
+    assert (system.network, system.rate_mbit) == ("bcube,4,1,rates=9:1", 20.0)
+    assert system == System("bcube,4,1", rates_mbit=[180, 20])
+    assert made(System, plain(system), "") == system
+    (half,) = load(str(file), ["rate_mbit=10"]).systems  # keeps the ratio of the levels
+    assert (half.network, half.rate_mbit) == ("bcube,4,1,rates=9:1", 10.0)
+
+
+@pytest.mark.parametrize(
+    ("rates", "says"),
+    [
+        ("[180, 0]", "line 4 (systems.0.rates_mbit): rates_mbit has the rate of each level"),
+        ("[180, 20]\nrate_mbit = 3", "rate_mbit or rates_mbit, not both"),
+        ("[180, 20, 1]", "2 levels of cables"),
+        ('["fast", 1]', "systems.0.rates_mbit"),
+    ],
+)
+def test_wrong_rates_of_levels_are_one_sentence(rates: str, says: str, tmp_path: Path) -> None:
+    file = tmp_path / "levels.toml"
+    file.write_text(LEVELS_TOML.replace("[180, 20]", rates))
+    with pytest.raises(PillarboxError) as refused:
+        load(str(file))
+    assert says in str(refused.value)

@@ -172,9 +172,9 @@ def test_every_port_of_this_machine_is_one_direction() -> None:
     lab.net = {"h0": node("h0", 0, True), "h1": node("h1", 1, True), "s0": node("s0", 4, False)}
     assert [*watching._directions(lab)] == [
         _Direction(0, 0, 4, 0, "h0", 0),
-        _Direction(0, 1, 6, 0, "h0", 1),
+        _Direction(0, 1, 6, 0, "h0", 1, level=1),
         _Direction(1, 0, 4, 1, "h1", 10),
-        _Direction(1, 1, 7, 1, "h1", 11),
+        _Direction(1, 1, 7, 1, "h1", 11, level=1),
         _Direction(4, 0, 0, 99, "", 40),
         _Direction(4, 1, 1, 99, "", 41),
     ]

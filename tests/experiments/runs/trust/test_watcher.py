@@ -72,6 +72,7 @@ def watcher_in(world: World, monkeypatch: pytest.MonkeyPatch) -> Any:
     made: Any = Watcher.__new__(Watcher)
     made._channel = made._canary = world
     made._kernels, made._places, made._enough_bytes, made._rate_bytes_s = [("h0", "")], [], 0, 0.0
+    made._limits = ()
     made.interval_s = INTERVAL_S
     return made
 
