@@ -32,6 +32,8 @@ SPECS = (
     "tree,4,5",
     "fattree,4",
     "fattree,4,levels=5",
+    "domains,4,2",
+    "vl2,4,4,tor=2",
     "torus,4,2,3",
     "torus,5,2",
     "bccc,3,1",
@@ -137,7 +139,7 @@ def test_paths_go_from_end_to_end_over_cables(spec: str, name: str) -> None:
 
 def test_every_network_of_the_papers_has_compiled_routing() -> None:
     examples = {topos.parse(spec).kind for spec in SPECS}
-    assert examples == set(kinds())
+    assert examples == set(kinds()) - {"jellyfish"}  # random: shortest paths, by a search
 
 
 def test_each_flow_may_take_another_path() -> None:

@@ -122,7 +122,7 @@ def test_the_catalogues_experiment_is_laid_out() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        (["algorithm=bml"], "BML needs a BCube, and "),
+        (["algorithm=bml"], "BML needs a BCube, or "),
         (["workload.volume_bytes=0"], "volume_bytes must be 64 or more, not 0"),
         (["workload.options.ranks=99"], "takes 2 to 16 ranks, not 99"),
         (["workload.pattern=all-to-all"], "is for collective operations"),
