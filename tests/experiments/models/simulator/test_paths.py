@@ -8,8 +8,8 @@ from experiments.models.fluid.directed_links import end_of, links_of
 from experiments.models.simulator.hops import hops_of_flows
 from experiments.models.simulator.paths import compiled_routings, lengths, routes, routing_by_name
 from hosts.base.algorithms import algorithms, route
+from hosts.base.declarations import declared
 from hosts.base.path import Path
-from hosts.fattree import EQUAL_COST
 from hosts.mesh import BY_PORT
 from topos.base.errors import PillarboxError
 from topos.base.spec import kinds
@@ -63,9 +63,10 @@ def own_paths(network: topos.Topology, name: str, source: int, destination: int)
     if name == "parallel":
         first = next(iter(algorithms(network)))
         return route(network, first, source, destination, several=True).paths
-    if name == "any":
-        every = range(EQUAL_COST.choices(network))
-        return [EQUAL_COST.path(network, source, destination, choice) for choice in every]
+    rule = declared(network.kind).rules.get(name)
+    if name in ("any", "vlb"):
+        every = range(rule.choices(network))
+        return [rule.path(network, source, destination, choice) for choice in every]
     algorithm = algorithms(network)[name]
     several = algorithm.path_set is not None and algorithm.path is None
     return route(network, name, source, destination, several=several).paths
