@@ -1,0 +1,43 @@
+"""Figures of networks of today: their measures on small networks, worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from experiments.apps.papers.today import crossbars, mesh, rails
+from experiments.runs.reporting.reproduced.result import Point
+
+
+@pytest.mark.parametrize(("size", "domains"), [(2, 3), (4, 4), (8, 2)])
+def test_time_of_all_to_all_by_level(size: int, domains: int) -> None:
+    """A relay's domain port carries what arrives over its rail for the others of its domain."""
+    of_domain, of_rail = rails._level_times((rails.RAIL, size, domains))
+    assert of_rail == size * (domains - 1)
+    assert of_domain == pytest.approx((size - 1) * domains / rails.NINE)
+
+
+@pytest.mark.parametrize(("size", "domains"), [(2, 4), (4, 4), (4, 8)])
+def test_with_a_spine_domains_carry_only_their_own(size: int, domains: int) -> None:
+    of_domain, of_rail = rails._level_times((rails.SPINE, size, domains))
+    assert of_domain == pytest.approx((size - 1) / rails.NINE)
+    assert of_rail == size * (domains - 1)
+
+
+def test_growth_of_diameters() -> None:
+    points = [Point("any", order, hops) for order, hops in enumerate([1, 3, 7, 15])]
+    assert [*crossbars._growth(points)] == [(1.0, 2.0), (2.0, 4.0), (3.0, 8.0)]
+    assert all(claim.holds for claim in crossbars._exponential(points))
+    assert not all(claim.holds for claim in crossbars._linear(points))
+    points[3] = Point("any", 3, 14)
+    assert not all(claim.holds for claim in crossbars._exponential(points))
+
+
+def test_throughput_of_a_full_mesh_of_one_dimension_is_its_bandwidth() -> None:
+    """17 servers send to the 16 others each, by a cable of its own."""
+    assert mesh._found(("mesh,17", 0.0, 1, 0)) == [1.0, 0.0]
+
+
+def test_failed_cables_cost_throughput_and_cut_off_who_has_one_cable() -> None:
+    sent, cut_off = mesh._found(("fattree,6", 0.5, 1, 0))
+    assert 0 < sent < 0.8
+    assert cut_off > 10
