@@ -34,10 +34,10 @@ MOST_CABLES = 1_000_000  # maximum number of cables of an exported network
 # Rate and delay of every cable, in formats that demand both: those of csg-htsim's example files.
 RATE_GBPS, DELAY_NS = 100, 1000
 IMAGE = "alpine"  # container image of every node in a containerlab file
-CABLES_NOTE = f"Every cable has {RATE_GBPS} Gbit/s and {DELAY_NS} ns: change both as needed."
+CABLES_NOTE = f"A cable of relative rate 1 has {RATE_GBPS} Gbit/s, every cable {DELAY_NS} ns: change as needed."
 
 NODE_KEYS = ("kind", "address", "ipv4", "label")
-CABLE_KEYS = ("level", "source_port", "target_port")
+CABLE_KEYS = ("level", "source_port", "target_port", "rate")
 
 
 def network_file(topology: Topology, name: str) -> str:
@@ -91,8 +91,10 @@ def node_attributes(topology: Topology, node: int) -> dict[str, Any]:
 def _cables(topology: Topology) -> Iterator[tuple[str, str, dict[str, int]]]:
     """Yield both ends' names and the attributes of every cable."""
     for cable in topology.links():
-        values = (int(cable.level), int(cable.a_port), int(cable.b_port))
-        attributes = dict(zip(CABLE_KEYS, values, strict=True))
+        level, *ports = int(cable.level), int(cable.a_port), int(cable.b_port)
+        attributes = dict(zip(CABLE_KEYS, (level, *ports), strict=False))
+        if topology.factors.rates:
+            attributes["rate"] = topology.rate_of_level(level)
         yield topology.node_name(cable.a), topology.node_name(cable.b), attributes
 
 
@@ -174,7 +176,8 @@ def _htsim(topology: Topology) -> Iterator[str]:
     yield from (f"Nodes {topology.servers}", f"Tiers {tiers}", f"Podsize {pod}")
     for tier in range(tiers):
         top = tier == tiers - 1
-        yield from ("", f"Tier {tier}", f"Downlink_speed_Gbps {RATE_GBPS}")
+        rate = RATE_GBPS * topology.rate_of_level(tier)
+        yield from ("", f"Tier {tier}", f"Downlink_speed_Gbps {rate}")
         yield f"Radix_Down {topology.n if top else topology.half}"
         if not top:
             yield f"Radix_Up {topology.half}"
@@ -197,15 +200,17 @@ def _astra_sim(topology: Topology) -> Iterator[str]:
     yield f"# {CABLES_NOTE}"
     yield f"topology: {row([block.block for block in blocks])}"
     yield f"npus_count: {row([block.servers for block in blocks])}"
-    yield f"bandwidth: {row([RATE_GBPS / 8 for _ in blocks])}"
+    rates = [RATE_GBPS / 8 * topology.rate_of_level(block.level) for block in blocks]
+    yield f"bandwidth: {row(rates)}"
     yield f"latency: {row([float(DELAY_NS) for _ in blocks])}"
 
 
 class Dimension(NamedTuple):
-    """A dimension of a network: its building block in ASTRA-sim's words, and number of servers."""
+    """A dimension of a network: block in ASTRA-sim's words, number of servers, level of cables."""
 
     block: str
     servers: int
+    level: int
 
 
 def dimensions(topology: Topology) -> list[Dimension] | None:
@@ -216,7 +221,7 @@ def dimensions(topology: Topology) -> list[Dimension] | None:
 
     >>> import topos
     >>> dimensions(topos.parse("bcube,4,1"))
-    [Dimension(block='Switch', servers=4), Dimension(block='Switch', servers=4)]
+    [Dimension(block='Switch', servers=4, level=0), Dimension(block='Switch', servers=4, level=1)]
     >>> dimensions(topos.parse("dcell,4,1")) is None
     True
     """
@@ -232,10 +237,13 @@ def dimensions(topology: Topology) -> list[Dimension] | None:
 def _blocks_of(topology: Topology, server: int) -> list[Dimension] | None:
     """Return the dimensions of one server's cables, in the order of its digits."""
     switched, direct, cables = [], set(), 0
+    level_to: dict[int, int] = {}  # level of the cable towards each server one hop away
     for port, plug in topology.neighbours(server):
         cables += 1
+        peers = topology.peers(server, port)
+        level_to |= dict.fromkeys(peers, plug.level)
         if plug.node >= topology.servers:
-            switched.append(set(topology.peers(server, port)))
+            switched.append(set(peers))
         else:
             direct.add(plug.node)
     found, used = [], 0
@@ -249,10 +257,11 @@ def _blocks_of(topology: Topology, server: int) -> list[Dimension] | None:
         ring = {line[(digits[place] + step) % radix] for step in (1, -1)}
         cabled = direct & others
         if others in switched and not cabled:
-            found.append(Dimension("Switch", radix))
+            found.append(Dimension("Switch", radix, level_to[min(others)]))
             used += 1
         elif cabled in (others, ring):
-            found.append(Dimension("FullyConnected" if cabled == others else "Ring", radix))
+            block = "FullyConnected" if cabled == others else "Ring"
+            found.append(Dimension(block, radix, level_to[min(cabled)]))
             used += len(cabled)
         else:
             return None

@@ -191,8 +191,8 @@ def test_astra_sim_refuses_other_networks(spec: str):
 @pytest.mark.parametrize(
     ("graph", "wanted"),
     [
-        (networkx.cycle_graph(5), [Dimension("Ring", 5)]),
-        (networkx.complete_graph(5), [Dimension("FullyConnected", 5)]),
+        (networkx.cycle_graph(5), [Dimension("Ring", 5, 0)]),
+        (networkx.complete_graph(5), [Dimension("FullyConnected", 5, 0)]),
         (networkx.path_graph(5), None),
         (networkx.circulant_graph(8, [1, 3]), None),
     ],
@@ -235,3 +235,17 @@ def test_networks_above_the_limit_are_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(export, "MOST_CABLES", 31)
     with pytest.raises(PillarboxError, match="has 32 cables; the maximum for an export is 31"):
         network_file(topos.parse("bcube,4,1"), "dot")
+
+
+def test_levels_keep_their_relative_rates() -> None:
+    rail = topos.parse("rail,8,4,rates=9:1")
+    assert "bandwidth: [ 112.5, 12.5 ]" in network_file(rail, "astra-sim")
+    edges = json.loads(network_file(rail, "json"))["edges"]
+    assert {(edge["level"], edge["rate"]) for edge in edges} == {(0, 9), (1, 1)}
+    assert "rate" not in json.loads(network_file(topos.parse("rail,8,4"), "json"))["edges"][0]
+    tiers = network_file(topos.parse("fattree,4,rates=1:2:4"), "htsim")
+    assert [line.split()[-1] for line in tiers.splitlines() if "speed" in line] == [
+        "100",
+        "200",
+        "400",
+    ]
