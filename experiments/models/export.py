@@ -34,7 +34,9 @@ MOST_CABLES = 1_000_000  # maximum number of cables of an exported network
 # Rate and delay of every cable, in formats that demand both: those of csg-htsim's example files.
 RATE_GBPS, DELAY_NS = 100, 1000
 IMAGE = "alpine"  # container image of every node in a containerlab file
-CABLES_NOTE = f"A cable of relative rate 1 has {RATE_GBPS} Gbit/s, every cable {DELAY_NS} ns: change as needed."
+CABLES_NOTE = (
+    f"Relative rate 1 is {RATE_GBPS} Gbit/s, the delay {DELAY_NS} ns: change both as needed."
+)
 
 NODE_KEYS = ("kind", "address", "ipv4", "label")
 CABLE_KEYS = ("level", "source_port", "target_port", "rate")
