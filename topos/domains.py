@@ -123,8 +123,8 @@ class Domains(Topology):
     def description(self) -> str:
         """Return a sentence that describes the network: domains, rails and spine switches."""
         return (
-            f"{self.d} domains of {self.g} servers: each server has 2 ports, to its domain's "
-            f"switch and to its rail's leaf switch; {self.spines} spine switches join the leaves."
+            f"Scale-up domains and rails of {self.servers} servers, {self.g} per domain: each "
+            f"server has 2 ports, to its domain's and its rail's switch; {self.spines} spine switches."
         )
 
     def layout(self) -> Layout:

@@ -50,7 +50,7 @@ def native(function: Function, **rules: Callable[..., Any]) -> Function:
     Examples
     --------
     >>> from hosts.bcube.rules import digit
-    >>> native(digit)(4, 13, 1)
+    >>> native(digit)((1, 4, 16), 13, 1)
     3
     """
     return _compiled_on_call(function, rules)

@@ -174,7 +174,10 @@ def header_of(lab: Lab) -> Check:
         return check_dcn
     return {
         "dcell": check_dcn,
-        "bcube": check_bcube if lab.routing == "bsr" else check_dcn,
+        **dict.fromkeys(
+            ("bcube", "rail", "mesh"),
+            check_bcube if lab.routing in ("bsr", "apr") else check_dcn,
+        ),
         "dpillar": check_tunnel if lab.routing.startswith("mp") else check_ip,
         "ficonn": check_dcn if lab.routing.startswith("tar") else check_ip,
     }.get(lab.topology.kind, check_declared)
