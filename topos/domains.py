@@ -124,7 +124,8 @@ class Domains(Topology):
         """Return a sentence that describes the network: domains, rails and spine switches."""
         return (
             f"Scale-up domains and rails of {self.servers} servers, {self.g} per domain: each "
-            f"server has 2 ports, to its domain's and its rail's switch; {self.spines} spine switches."
+            f"server has 2 ports, to its domain's and its rail's switch; {self.spines} spine "
+            "switches."
         )
 
     def layout(self) -> Layout:
