@@ -21,7 +21,10 @@ PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("vagrant/lab
 BLOCK = re.compile(r"^```[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 TYPED = re.compile(r"^(?:\$ )?(?:sudo )?(?:[A-Z_]+=\S+ )?(?:\./)?pillarbox (\S.*)$", re.MULTILINE)
 INLINE = re.compile(r"`(?:sudo )?(?:\./)?pillarbox ([a-z][^`\n]*)`")
-STANDS_FOR = {"SPEC": "bcube,4,1", "RUN": ".", "A": ".", "B": ".", "LAB": "1", "NAME": "quick"}
+STANDS_FOR = {
+    **{"SPEC": "bcube,4,1", "RUN": ".", "A": ".", "B": ".", "LAB": "1", "NAME": "quick"},
+    "RUN.pillarbox.zip": "README.md",
+}
 # A reader's own network, as the page has him write it: tested where it is written.
 OWN = re.compile(r"\b(?:(?:ring|mine|necklace),\d|net\.graphml)")
 

@@ -1,0 +1,77 @@
+"""Whether a repeated run agrees with the first: intervals of the results, and verdicts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from experiments.base.text import columns
+from experiments.runs.trials import diff
+from experiments.runs.trials.diff import Difference, TotalComparison, difference
+
+if TYPE_CHECKING:
+    from experiments.runs.trials.records import Run
+
+TOLERANCE = 0.05  # ratio of two results that agree even if their intervals exclude it
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Differences of two runs over their valid trials, and systems that cannot be compared."""
+
+    found: Difference
+    missing: tuple[str, ...]  # systems of the first run without valid trials in one of the runs
+
+    @property
+    def agree(self) -> bool:
+        """True if all systems could be compared and every result agrees."""
+        results = self.found.results
+        return not self.missing and bool(results) and all(map(agrees, results))
+
+
+def agreement(first: Run, second: Run) -> Agreement:
+    """Return the agreement of two runs of the same plan, over their valid trials."""
+    found = difference(first.valid(), second.valid())
+    compared = {one.system for one in found.results}
+    return Agreement(found, tuple(name for name in first.systems if name not in compared))
+
+
+def agrees(result: TotalComparison) -> bool:
+    """Return True if the ratio's interval includes 1, or comes within the tolerance of it."""
+    ratio = result.ratio.ratio
+    low, high = ratio.low, ratio.high
+    if not low <= high:  # a single trial has no interval
+        low = high = ratio.value
+    return low <= 1 + TOLERANCE and high >= 1 - TOLERANCE
+
+
+def text_of(found: Agreement) -> str:
+    """Return the agreement as a table, and a sentence."""
+    rows = [
+        [
+            one.system,
+            one.measure.title,
+            f"{one.ratio.ratio.value:.3f}",
+            f"{one.ratio.ratio.low:.3f}-{one.ratio.ratio.high:.3f}",
+            "agrees" if agrees(one) else "differs",
+        ]
+        for one in found.found.results
+    ]
+    head = ["system", "result", "again / first", "interval", ""]
+    lost = ", ".join(found.missing)
+    lines = [columns([head, *rows], numbers=[2, 3])] if rows else []
+    if lost:
+        lines.append(f"no valid trial in one of the runs: {lost}")
+    lines.append("The results agree." if found.agree else "The results do not agree.")
+    return "\n".join(lines)
+
+
+def as_plain(found: Agreement) -> dict[str, Any]:
+    """Return the agreement as plain data, for JSON."""
+    results = diff.as_plain(found.found)["results"]
+    agreed = map(agrees, found.found.results)
+    return {
+        "agree": found.agree,
+        "without_valid_trials": list(found.missing),
+        "results": [one | {"agrees": each} for one, each in zip(results, agreed, strict=True)],
+    }
