@@ -22,8 +22,13 @@ BLOCK = re.compile(r"^```[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 TYPED = re.compile(r"^(?:\$ )?(?:sudo )?(?:[A-Z_]+=\S+ )?(?:\./)?pillarbox (\S.*)$", re.MULTILINE)
 INLINE = re.compile(r"`(?:sudo )?(?:\./)?pillarbox ([a-z][^`\n]*)`")
 STANDS_FOR = {
-    **{"SPEC": "bcube,4,1", "RUN": ".", "A": ".", "B": ".", "LAB": "1", "NAME": "quick"},
+    "SPEC": "bcube,4,1",
+    "RUN": ".",
     "RUN.pillarbox.zip": "README.md",
+    "A": ".",
+    "B": ".",
+    "LAB": "1",
+    "NAME": "quick",
 }
 # A reader's own network, as the page has him write it: tested where it is written.
 OWN = re.compile(r"\b(?:(?:ring|mine|necklace),\d|net\.graphml)")

@@ -11,9 +11,9 @@
     SHA256SUMS
 
 The same run gives the same bytes: entries are sorted, and their time is that of the run's end. An
-artifact that somebody else sends is hostile until it is checked: `opened` takes regular files of
-limited size with plain names, verifies the hashes, and `repeated_plan` refuses code of users unless
-it is trusted, since a router or a congestion control runs as root.
+artifact from elsewhere is hostile until it is checked: `opened` takes regular files of limited size
+with plain names, and verifies the hashes. `repeated_plan` refuses code of users unless it is
+trusted, since a router or a congestion control runs as root.
 """
 
 from __future__ import annotations

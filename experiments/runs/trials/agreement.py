@@ -38,11 +38,14 @@ def agreement(first: Run, second: Run) -> Agreement:
 
 def agrees(result: TotalComparison) -> bool:
     """Return True if the ratio's interval includes 1, or comes within the tolerance of it."""
-    ratio = result.ratio.ratio
-    low, high = ratio.low, ratio.high
-    if not low <= high:  # a single trial has no interval
-        low = high = ratio.value
+    low, high = _interval(result) or (result.ratio.ratio.value,) * 2
     return low <= 1 + TOLERANCE and high >= 1 - TOLERANCE
+
+
+def _interval(result: TotalComparison) -> tuple[float, float] | None:
+    """Return the confidence interval of a ratio, None if one of the runs has a single trial."""
+    low, high = result.ratio.ratio.low, result.ratio.ratio.high
+    return (low, high) if low <= high else None
 
 
 def text_of(found: Agreement) -> str:
@@ -52,7 +55,7 @@ def text_of(found: Agreement) -> str:
             one.system,
             one.measure.title,
             f"{one.ratio.ratio.value:.3f}",
-            f"{one.ratio.ratio.low:.3f}-{one.ratio.ratio.high:.3f}",
+            "{:.3f}-{:.3f}".format(*interval) if (interval := _interval(one)) else "one trial",
             "agrees" if agrees(one) else "differs",
         ]
         for one in found.found.results
