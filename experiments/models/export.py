@@ -48,7 +48,7 @@ def network_file(topology: Topology, name: str) -> str:
     >>> import topos
     >>> print(network_file(topos.parse("bcube,4,1"), "astra-sim"))
     # bcube,4,1: innermost dimension first. Bandwidths in GB/s, latencies in ns.
-    # Every cable has 100 Gbit/s and 1000 ns: change both as needed.
+    # Relative rate 1 is 100 Gbit/s, the delay 1000 ns: change both as needed.
     topology: [ Switch, Switch ]
     npus_count: [ 4, 4 ]
     bandwidth: [ 12.5, 12.5 ]
