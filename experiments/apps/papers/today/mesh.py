@@ -90,8 +90,8 @@ def mesh(settings: Settings) -> Made:
         points,
         [claim],
         rows=[*points, claim.row, *cut_off, *_price_rows(networks)],
-        why="The paper's value is that of training jobs, whose traffic stays mostly within the first "
-        "dimensions; here every server sends to random others.",
+        why="The paper's value is that of training jobs, whose traffic stays mostly within the "
+        "first dimensions; here every server sends to random others.",
         notes=(
             "; ".join(
                 f"{name}: {spec} ({parse(spec).servers} servers of {parse(spec).ports} ports)"
