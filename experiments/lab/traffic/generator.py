@@ -17,9 +17,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import astuple
 from mmap import mmap
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from experiments.lab.linux.congestion import in_kernel
 from experiments.lab.traffic.generator_process import ANSWER_S, GeneratorProcess, last_log_line
 from experiments.lab.traffic.generator_worker import BOARD_BYTES, ROW, GeneratorTask
 from experiments.models.workloads.flows import Flow, FlowResult, Interval, Progress, Sending
@@ -36,7 +36,6 @@ MOST_PROCESSES = (
 )
 # cost entries to sum over all generator processes; of other entries the maximum is taken
 SUMS = ("own_s", "cpu_s", "cpu_share")
-AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 
 
 class Generator:
@@ -228,7 +227,7 @@ def check_congestion_control(name: str) -> None:
         try:
             trying.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
         except OSError:
-            known = ", ".join(sorted(AVAILABLE.read_text().split()))
+            known = ", ".join(sorted(in_kernel()))
             raise UnsupportedError(
                 f"this kernel has no TCP congestion control {name!r}: choose one of {known}"
             ) from None

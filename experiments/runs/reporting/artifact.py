@@ -19,6 +19,7 @@ trusted, since a router or a congestion control runs as root.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import re
 import zipfile
@@ -61,21 +62,14 @@ def write_artifact(run: Run, file: Path) -> Path:
     sums = "".join(
         f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in entries.items()
     )
-    made = file.with_name(f".{file.name}.unfinished")
-    try:
-        with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
-            for name, data in {**entries, SUMS: sums.encode()}.items():
-                entry = zipfile.ZipInfo(name, moment)
-                entry.compress_type = zipfile.ZIP_DEFLATED
-                entry.external_attr = 0o644 << 16
-                archive.writestr(entry, data)
-        made.replace(file)
-    except OSError as error:
-        raise PillarboxError(
-            f"{str(file)!r} cannot be written ({error.strerror}): choose another file with --out"
-        ) from None
-    finally:
-        made.unlink(missing_ok=True)
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in {**entries, SUMS: sums.encode()}.items():
+            entry = zipfile.ZipInfo(name, moment)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, data)
+    write_atomically(file, made.getvalue())
     return file
 
 
