@@ -35,6 +35,7 @@ FORWARD, LIVENESS, TUNNELS = (
 BUILD = Path(sys.prefix, "share", "pillarbox")
 COMPILER = ("clang", "-O2", "-g", "-target", "bpf", "-mcpu=v3", "-fno-strict-aliasing")
 
+COMPILE_S = 300.0  # upper bound for the compilation of a program, in seconds
 LOOPBACK = 1  # index of the loopback interface, the first of every namespace
 
 # Number of entries in each eBPF map per server, and per link of a server.
@@ -191,11 +192,6 @@ def object_file(source: Path = FORWARD) -> Path:
     return BUILD / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.bpf.o"
 
 
-def system_headers() -> str:
-    """Return the folder of Debian's headers for this machine's processor."""
-    return f"/usr/include/{platform.machine()}-linux-gnu"
-
-
 def compile_into(made: Path, source: Path = FORWARD, *options: str) -> None:
     """Compile an eBPF C source into an object file, or raise BpfError."""
     # Imported only here: fork handlers of these modules would slow down the start of every server.
@@ -204,9 +200,14 @@ def compile_into(made: Path, source: Path = FORWARD, *options: str) -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "generated.h").write_text(generated.c_source(headers()), encoding="utf-8")
-        include = [f"-I{system_headers()}", f"-I{folder}"]
+        include = [f"-I/usr/include/{platform.machine()}-linux-gnu", f"-I{folder}"]
         command = [*COMPILER, *options, *include, "-c", str(source), "-o", str(made)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, check=False, timeout=COMPILE_S
+            )
+        except subprocess.TimeoutExpired:
+            raise BpfError(f"{source.name} does not compile within {COMPILE_S:g} s") from None
     if done.returncode:
         complaint = next((line for line in done.stderr.splitlines() if "error" in line), "")
         raise BpfError(

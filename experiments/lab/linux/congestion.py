@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from hosts.linux.bpf import BpfError
 from hosts.linux.struct_ops import CongestionControl, NameTakenError
-from hosts.live.lab_programs import COMPILER, system_headers
+from hosts.live.lab_programs import COMPILER, compile_into
 from topos.base.errors import PillarboxError, UnsupportedError, meant, require
 
 CONTROLS = Path(__file__).parents[1] / "controls"
@@ -26,7 +24,6 @@ AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 DEFAULT = "net/ipv4/tcp_congestion_control"  # sysctl of each network namespace
 NAME = re.compile(r"[a-z][a-z0-9_]{0,11}")  # the kernel has room for 15 characters
 TRIES = 99  # labs at the same time that register a control of the same name
-COMPILE_S = 60.0
 
 
 def shipped() -> dict[str, Path]:
@@ -109,21 +106,13 @@ def _closed_on_error(control: CongestionControl) -> Iterator[None]:
 
 def _compiled(source: Path, folder: Path, name: str) -> Path:
     """Compile a control into an object file; its name in the kernel is `name`."""
-    if shutil.which(COMPILER[0]) is None:
-        raise UnsupportedError(f"{source.name} is not compiled: install clang and libbpf-dev")
+    require(
+        shutil.which(COMPILER[0]) is not None,
+        f"{source.name} is not compiled: install clang and libbpf-dev",
+        UnsupportedError,
+    )
     made = folder / f"{name}.bpf.o"
-    options = (f'-DCONTROL_NAME="{name}"', f"-I{CONTROLS}", f"-I{system_headers()}")
-    command = [*COMPILER, *options, "-c", str(source), "-o", str(made)]
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=COMPILE_S
-        )
-    except subprocess.TimeoutExpired:
-        raise BpfError(f"{source.name} does not compile within {COMPILE_S:g} s") from None
-    if done.returncode:
-        said = [line for line in done.stderr.splitlines() if "error:" in line]
-        where = next(iter(said), done.stderr.strip())
-        raise BpfError(f"{source.name} does not compile: {where}")
+    compile_into(made, source, f'-DCONTROL_NAME="{name}"', f"-I{CONTROLS}")
     return made
 
 
