@@ -153,3 +153,25 @@ def test_names_fit_linux() -> None:
 def test_bad_switch_is_refused(name: str) -> None:
     with pytest.raises(topos.PillarboxError, match="s0 to s7"):
         topos.parse("bcube,4,1").switch(name)
+
+
+@given(st.data())
+@pytest.mark.parametrize("spec", ["bcube,4,1", "dcell,2,2,servers=31", "dpillar,6,3", "fattree,8"])
+def test_a_port_is_found_by_its_address(spec: str, data: st.DataObject) -> None:
+    topology = topos.parse(spec)
+    topology.check_ports_addressable()
+    server = data.draw(st.integers(0, topology.servers - 1))
+    for port in range(topology.ports):
+        assert topology.port_of_ipv4(topology.port_ipv4(server, port)) == (server, port)
+    assert topology.port_of_ipv4(topology.ipv4(server)) is None
+    assert topology.port_of_ipv4(topology.port_ipv4(server, topology.ports)) is None
+
+
+@pytest.mark.parametrize(("spec", "fits"), [("torus,2,32767", True), ("torus,2,32768", False)])
+def test_ports_of_small_networks_have_addresses(spec: str, fits: bool) -> None:
+    topology = topos.parse(spec)
+    if fits:
+        topology.check_ports_addressable()
+    else:
+        with pytest.raises(topos.PillarboxError, match="at most 65534 servers"):
+            topology.check_ports_addressable()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from topos.base.errors import PillarboxError, require
 from topos.base.polymorphic import Number
@@ -10,9 +10,21 @@ from topos.base.polymorphic import Number
 NETWORK = 10 << 24  # 10.0.0.0/8
 FIRST_HOST = NETWORK + 1  # IPv4 address of server 0; 10.0.0.0 is the network address
 MOST_HOSTS = 2**24 - 2  # number of host addresses in 10.0.0.0/8
+# Addresses of servers' ports (RFC 1918): port p of all servers has the p-th /16 of 172.16.0.0/12.
+PORT_NETWORK = 172 << 24 | 16 << 16
+PORT_PREFIX_LENGTH = 12
+MOST_PORTS = 16
+MOST_PORT_HOSTS = 2**16 - 2  # number of servers' addresses in a port's /16
 # First octet of a MAC address: locally administered, unicast.
 # The second octet of a MAC address is the port, the last four are the node number.
 MAC_PREFIX = 0x02
+
+
+class ServerPort(NamedTuple):
+    """A port of a server, which has an IPv4 address of its own in labs with port addresses."""
+
+    server: int
+    port: int
 
 
 class UidAddresses:
@@ -23,6 +35,7 @@ class UidAddresses:
     """
 
     servers: int
+    ports: int
     spec: Any
     ip_prefix_length: ClassVar[int] = 8
 
@@ -68,6 +81,29 @@ class UidAddresses:
         if 0 <= server < self.servers and self.ipv4(server) == number:
             return server
         raise PillarboxError(f"{ip} is not the address of a server of {self.spec}")
+
+    def check_ports_addressable(self) -> None:
+        """Raise PillarboxError if 172.16.0.0/12 has too few addresses for the servers' ports."""
+        last = int(self.uid(self.servers - 1)) + 1
+        require(
+            self.ports <= MOST_PORTS and last <= MOST_PORT_HOSTS,
+            f"{self.spec} has no addresses for its ports: they exist in networks of at most "
+            f"{MOST_PORT_HOSTS} servers with at most {MOST_PORTS} ports",
+        )
+
+    def port_ipv4(self, server: int, port: int) -> int:
+        """Return the IPv4 address of a server's port as a 32-bit number, unchecked."""
+        return PORT_NETWORK + (port << 16) + 1 + int(self.uid(server))
+
+    def port_of_ipv4(self, ipv4: int) -> ServerPort | None:
+        """Return the server's port with this IPv4 address, None for all other addresses."""
+        port, host = divmod(ipv4 - PORT_NETWORK, 1 << 16)
+        if not 0 <= port < min(self.ports, MOST_PORTS) or not 1 <= host <= MOST_PORT_HOSTS:
+            return None
+        server = int(self.server_of_uid(host - 1))
+        if 0 <= server < self.servers and self.port_ipv4(server, port) == ipv4:
+            return ServerPort(server, port)
+        return None
 
     def mac_number(self, node: Number, port: Number) -> Number:
         """Return the MAC address of a node's port as a 48-bit number."""
