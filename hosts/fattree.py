@@ -15,11 +15,11 @@ choices u_1, u_2, ... identify every switch of the path (`topos.fattree` has the
 from __future__ import annotations
 
 from collections.abc import Iterator
-from zlib import crc32
 
 from hosts.base.algorithms import Algorithm, Routed
 from hosts.base.direct import PORT, Direct
 from hosts.base.failures import Failures
+from hosts.base.hashed import first_working, hashed_paths
 from hosts.base.network import Network
 from hosts.base.path import Path
 from hosts.base.rules import SwitchPath
@@ -123,13 +123,7 @@ def two_level_path(fattree: FatTree, source: int, destination: int) -> Path:
 
 
 def hashed_path(fattree: FatTree, source: int, destination: int, flow: int = 0) -> Path:
-    """Return the path that a flow's hash selects if no switch has failed.
-
-    Parameters
-    ----------
-    flow : int
-        Number that distinguishes flows between the same two servers.
-    """
+    """Return the path that a flow's hash selects if no switch has failed."""
     return next(_hashed_paths(fattree, source, destination, flow))
 
 
@@ -142,20 +136,13 @@ def hashed_around(
     flow: int = 0,
 ) -> Routed:
     """Return a flow's hashed path, or the next working path if that path has failed."""
-    paths = list(_hashed_paths(fattree, source, destination, flow))
-    for path in paths:
-        if not failures.first_on(fattree, path):
-            return Routed([path])
-    return Routed([], f"all {len(paths)} paths through the switches have failed")
+    return first_working(fattree, _hashed_paths(fattree, source, destination, flow), failures)
 
 
 def _hashed_paths(fattree: FatTree, source: int, destination: int, flow: int) -> Iterator[Path]:
-    """Yield every path, starting with the path that the flow's hash selects."""
+    """Return every path, starting with the path that the flow's hash selects."""
     count = fattree.half ** turn(fattree.half, fattree.levels, source, destination)
-    # CRC-32, since Python's hash() of an int is the int, and hash() of bytes differs per process.
-    first = crc32(b"%d %d %d" % (source, destination, flow))
-    for number in range(first, first + count):
-        yield EQUAL_COST.path(fattree, source, destination, number)
+    return hashed_paths(EQUAL_COST, fattree, count, source, destination, flow)
 
 
 NETWORK = Network(

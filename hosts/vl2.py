@@ -9,11 +9,11 @@ the last aggregation switch. If that path has failed, the next path that works i
 from __future__ import annotations
 
 from collections.abc import Iterator
-from zlib import crc32
 
 from hosts.base.algorithms import Algorithm, Routed
 from hosts.base.direct import PORT, Direct
 from hosts.base.failures import Failures
+from hosts.base.hashed import first_working, hashed_paths
 from hosts.base.network import Network
 from hosts.base.path import Path
 from hosts.base.rules import SwitchPath
@@ -68,19 +68,13 @@ def balanced_around(
     flow: int = 0,
 ) -> Routed:
     """Return a flow's hashed path, or the next working path if that path has failed."""
-    paths = list(_hashed_paths(vl2, source, destination, flow))
-    for path in paths:
-        if not failures.first_on(vl2, path):
-            return Routed([path])
-    return Routed([], f"all {len(paths)} paths through the switches have failed")
+    return first_working(vl2, _hashed_paths(vl2, source, destination, flow), failures)
 
 
 def _hashed_paths(vl2: VL2, source: int, destination: int, flow: int) -> Iterator[Path]:
-    """Yield every path, starting with the path that the flow's hash selects."""
+    """Return every path, starting with the path that the flow's hash selects."""
     count = 1 if source // vl2.tor == destination // vl2.tor else BALANCED.choices(vl2)
-    first = crc32(b"%d %d %d" % (source, destination, flow))
-    for number in range(first, first + count):
-        yield BALANCED.path(vl2, source, destination, number)
+    return hashed_paths(BALANCED, vl2, count, source, destination, flow)
 
 
 NETWORK = Network(

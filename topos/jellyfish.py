@@ -65,7 +65,8 @@ class Jellyfish(Topology):
         self.cables = self.servers + N * r // 2
         self.ports, self.switch_ports = 1, k
         self.check_size()
-        self._table = PortTable(N, regular_graph(N, r, SEED if seed is None else seed))
+        edges = regular_graph(N, r, SEED if seed is None else seed)
+        self._table = PortTable(N, ((*edge, SWITCH_LEVEL) for edge in edges))
 
     def server_plug(self, server: Number, port: int) -> Plug:
         """Return the switch and its port to which a Jellyfish server's only port is cabled."""
@@ -75,9 +76,9 @@ class Jellyfish(Topology):
         """Return the far end of a Jellyfish switch's port: a server, or another switch."""
         if port < self.each:
             return Plug(switch * self.each + port, 0, SERVER_LEVEL)
-        far, far_port = self._table.plug(switch, port - self.each)
+        far, far_port, level = self._table.plug(switch, port - self.each)
         node = select(far >= 0, self.servers + far, far)
-        return Plug(node, self.each + far_port, SWITCH_LEVEL)
+        return Plug(node, self.each + far_port, level)
 
     def digits(self, server: Number) -> tuple[Number, ...]:
         """Return the digits of a Jellyfish server's address: switch, then index on it."""

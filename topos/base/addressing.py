@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from topos.base.errors import PillarboxError, require
@@ -113,6 +114,24 @@ class UidAddresses:
         """Return the MAC address of a node's port as text."""
         octets = self.mac_number(node, port).to_bytes(6, "big")
         return ":".join(f"{octet:02x}" for octet in octets)
+
+
+class NumberedServers:
+    """Addresses of a network whose servers have numbers only: an address is one number."""
+
+    servers: int
+
+    def digits(self, server: Number) -> tuple[Number, ...]:
+        """Return the server's number, which is its address."""
+        return (server,)
+
+    def server_at(self, digits: Sequence[Number]) -> Any:
+        """Return the server with this number."""
+        return digits[0]
+
+    def radices(self) -> tuple[int, ...]:
+        """Return the number of servers: an address is one number."""
+        return (self.servers,)
 
 
 def dotted_quad(number: int) -> str:

@@ -10,24 +10,23 @@ other machines with a copy of the file, read the same network or none.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property, lru_cache
-from typing import Any
 
+from topos.base.addressing import NumberedServers
 from topos.base.diameter import MOST_SEARCHED, diameter
 from topos.base.errors import require
 from topos.base.graph_file import GraphFile, NamedFile, read_graph
 from topos.base.layout import Layout, circle, grid_layout
-from topos.base.polymorphic import NOTHING, Number
+from topos.base.polymorphic import Number
+from topos.base.ports import Edge, PortTable
 from topos.base.topology import Bound, Plug, Topology
 
 MOST_PORTS = 256  # maximum number of ports of a node: a MAC address has one octet for the port
 MOST_NODES = 100_000  # maximum number of nodes: the tables of the wiring are stored
 LONGEST_LABEL = 12  # maximum number of characters of a name that a drawing shows
-_NO_CABLE = Plug(NOTHING, 0, 0)
 
 
-class Graph(Topology):
+class Graph(NumberedServers, Topology):
     """Network of a graph file's nodes and cables."""
 
     title = "Graph"
@@ -47,45 +46,35 @@ class Graph(Topology):
             f"{file.path} has {self.servers} servers, and a network has 2 or more: a node is a "
             "server unless its attribute kind is switch",
         )
-        self.cables = len(file.edges)
-        self._plugs = self._wired_plugs()
-        self._check_connected()
-        self.ports = max(map(len, self._plugs[: self.servers]))
-        self.switch_ports = max(map(len, self._plugs[self.servers :]), default=0)
+        self._table = PortTable(len(names), self._numbered_edges())
+        self.cables = self._table.edges
+        self._check_nodes()
+        self.ports = self._table.width(slice(self.servers))
+        self.switch_ports = self._table.width(slice(self.servers, None))
         self.switches_interconnect = any(
-            plug.node >= self.servers for plugs in self._plugs[self.servers :] for plug in plugs
+            plug.node >= self.servers
+            for switch in range(self.servers, len(names))
+            for plug in self._table.plugs(switch)
         )
 
-    def _wired_plugs(self) -> list[list[Plug]]:
-        """Return the far ends of all ports by node; cables get ports in the file's order."""
+    def _numbered_edges(self) -> list[Edge]:
         numbers = {name: number for number, name in enumerate(self.names)}
-        plugs: list[list[Plug]] = [[] for _ in self.names]
-        for edge in self.file.edges:
-            a, b = numbers[edge.a], numbers[edge.b]
-            ports = len(plugs[a]), len(plugs[b])
-            plugs[a].append(Plug(b, ports[1], edge.level))
-            plugs[b].append(Plug(a, ports[0], edge.level))
-        for name, cabled in zip(self.names, plugs, strict=True):
+        return [(numbers[edge.a], numbers[edge.b], edge.level) for edge in self.file.edges]
+
+    def _check_nodes(self) -> None:
+        """Raise PillarboxError if a node has too many cables, or none that joins it to the rest."""
+        for node, name in enumerate(self.names):
+            cabled = len(self._table.plugs(node))
             require(
-                len(cabled) <= MOST_PORTS,
-                f"{self.file.path}: node {name!r} has {len(cabled)} cables, and a node has at most "
+                cabled <= MOST_PORTS,
+                f"{self.file.path}: node {name!r} has {cabled} cables, and a node has at most "
                 f"{MOST_PORTS} ports: divide it into several nodes",
             )
-        return plugs
-
-    def _check_connected(self) -> None:
-        """Raise PillarboxError if cables do not connect all nodes."""
-        reached = {0}
-        for node in (queue := [0]):
-            new = [plug.node for plug in self._plugs[node] if plug.node not in reached]
-            reached.update(new)
-            queue += new
-        apart = next((node for node in range(len(self.names)) if node not in reached), None)
-        require(
-            apart is None,
-            f"{self.file.path} is not connected: no path joins {self.names[0]!r} and "
-            f"{self.names[apart or 0]!r}; add cables, or write the largest component only",
-        )
+            require(
+                self._table.is_connected(node),
+                f"{self.file.path} is not connected: no path joins {self.names[0]!r} and "
+                f"{name!r}; add cables, or write the largest component only",
+            )
 
     @cached_property
     def spec(self) -> str:
@@ -99,44 +88,13 @@ class Graph(Topology):
 
     def server_plug(self, server: Number, port: int) -> Plug:
         """Return the far end of the cable at a server's port, from the table."""
-        return self._plug_at(server, port)
+        return self._table.plug(server, port)
 
     def switch_plug(self, switch: Number, port: int) -> Plug:
         """Return the far end of the cable at a switch's port, from the table."""
-        return self._plug_at(switch + self.servers, port)
-
-    def _plug_at(self, node: Any, port: int) -> Plug:
-        if isinstance(node, int):
-            plugs = self._plugs[node]
-            return plugs[port] if port < len(plugs) else _NO_CABLE
-        far, far_port, level = self._arrays[:, node, port]
-        return Plug(far, far_port, level)
-
-    @cached_property
-    def _arrays(self) -> Any:
-        """Far ends of all ports as one numpy array: [node, port or level][node][port]."""
-        import numpy
-
-        columns = max(self.ports, self.switch_ports)
-        table = numpy.zeros((3, len(self.names), columns), numpy.int64)
-        table[0] = NOTHING
-        for node, plugs in enumerate(self._plugs):
-            table[:, node, : len(plugs)] = numpy.array(plugs).T
-        return table
+        return self._table.plug(switch + self.servers, port)
 
     # -- names -------------------------------------------------------------------------------------
-
-    def digits(self, server: Number) -> tuple[Number, ...]:
-        """Return a graph server's address, which is its number."""
-        return (server,)
-
-    def server_at(self, digits: Sequence[Number]) -> Any:
-        """Return the server with this number."""
-        return digits[0]
-
-    def radices(self) -> tuple[int, ...]:
-        """Return the number of servers: an address is one number."""
-        return (self.servers,)
 
     def switch_label(self, switch: int) -> str:
         """Return the switch's name in the file."""

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Set
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from topos.base.errors import PillarboxError, UnknownNameError, meant, require
 from topos.base.graph_file import named_file
@@ -57,7 +58,7 @@ def network(kind: str) -> type[Topology]:
     """Return the class of the network of that kind (bcube, ...), or raise PillarboxError."""
     known = kinds()
     if kind not in known:
-        hint = meant(kind, known)
+        hint = meant(kind, [*known, *_structures().structure_classes()], meant(kind, known))
         raise UnknownNameError(f"there is no network {kind!r}: {hint}")
     with report_network_file_errors(kind):
         module = importlib.import_module(f"topos.{kind}")
@@ -187,10 +188,13 @@ def _structure(kind: str, spec: str) -> Topology | None:
     known = kinds()
     if kind in known:
         return None
-    # Imported by name, like networks: topos.structures imports this folder.
-    structures = importlib.import_module("topos.structures.network")
-    found: Topology | None = structures.structure_network(spec, known)
+    found: Topology | None = _structures().structure_network(spec, known)
     return found
+
+
+def _structures() -> Any:
+    """Return the module of graph structures, imported by name, since it imports this folder."""
+    return importlib.import_module("topos.structures.network")
 
 
 @cache  # cached, since `parse` calls it for every spec that it reads
@@ -211,7 +215,6 @@ def _is_positional(parameter: inspect.Parameter) -> bool:
 
 
 def _parameter_usage(parameter: inspect.Parameter) -> str:
-    """Return the form of a parameter in a spec: ``n``, ``a,b,..`` or ``[servers=..]``."""
     """Return the notation of a parameter in a spec: ``n``, ``a,b,..`` or ``[servers=..]``."""
     if parameter.kind is parameter.VAR_POSITIONAL:
         return "a,b,.."

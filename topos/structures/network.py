@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
 
+from topos.base.addressing import NumberedServers
 from topos.base.errors import UnknownNameError, require
 from topos.base.layout import Layout, polar
 from topos.base.polymorphic import Number
@@ -26,7 +26,7 @@ PREFIX = "graph-"
 MOST_EDGES = 1_000_000  # maximum number of edges of a structure whose ports are stored
 
 
-class GraphNetwork(Topology):
+class GraphNetwork(NumberedServers, Topology):
     """Network whose servers are the nodes of a structure; cables are its edges.
 
     >>> cube = GraphNetwork("hypercube", parse("hypercube,3"))
@@ -52,10 +52,10 @@ class GraphNetwork(Topology):
         super().__init__(**values)
         self._kind, self.structure = kind, structure
         pairs = dict.fromkeys((min(pair), max(pair)) for pair in structure.edges())
-        self._table = PortTable(structure.nodes, pairs)
+        self._table = PortTable(structure.nodes, ((*pair, 0) for pair in pairs))
         self.servers, self.switches = structure.nodes, 0
         self.cables = self._table.edges
-        self.ports, self.switch_ports = self._table.width, 0
+        self.ports, self.switch_ports = self._table.width(), 0
         self.check_size()
 
     @property
@@ -70,23 +70,11 @@ class GraphNetwork(Topology):
 
     def server_plug(self, server: Number, port: int) -> Plug:
         """Return the neighbour and its port to which a port of the node is cabled."""
-        return Plug(*self._table.plug(server, port), 0)
+        return self._table.plug(server, port)
 
     def switch_plug(self, switch: Number, port: int) -> Plug:
         """Raise PillarboxError: a structure has no switches."""
         raise UnknownNameError(f"{self.spec} has no switches")
-
-    def digits(self, server: Number) -> tuple[Number, ...]:
-        """Return the node's number, which is its address."""
-        return (server,)
-
-    def server_at(self, digits: Sequence[Number]) -> Any:
-        """Return the node of that number."""
-        return digits[0]
-
-    def radices(self) -> tuple[int, ...]:
-        """Return the number of nodes: an address is a node's number."""
-        return (self.servers,)
 
     def switch_label(self, switch: int) -> str:
         """Raise PillarboxError: a structure has no switches."""
