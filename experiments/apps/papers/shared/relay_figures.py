@@ -22,7 +22,7 @@ from hosts.base.failures import Failures
 from topos.base.errors import require
 from topos.base.spec import parse
 
-REPEATS = 3
+REPEATS = 8
 FAIR = 1500  # MTU in bytes to which relaying costs are relative
 HOW = (
     "With eBPF, if available, the relay is in the kernel, like the paper's. Its cost per packet is "
