@@ -120,6 +120,7 @@ setup(
         "experiments.models.comparison",
         "experiments.models.fluid",
         "experiments.models.packets",
+        "experiments.models.packets.controls",
         "experiments.models.simulator",
         "experiments.models.simulator.adapting",
         "experiments.models.simulator.around",

@@ -63,7 +63,6 @@ class FrameParameters(NamedTuple):
     most: float  # receive window: maximum number of segments in flight
     together: int  # maximum number of TCP segments per super-packet
     own: int  # lowest limit of the segments that wait at a sending server's own port
-    cubic: bool
 
 
 class SimulationState(NamedTuple):
@@ -161,7 +160,7 @@ def _leave_link(state: SimulationState, at: int, now: float) -> None:
     state.unused[state.counts[FREE]] = number
     state.counts[FREE] += 1
     if packet.is_ack:
-        process_ack(state.flows[one], packet, now, state.frames.cubic, state.frames.most)
+        process_ack(state.flows[one], packet, now, state.frames.most)
         _set_timer(state, one, SENDERS, timer_expiry_s(state.flows[one], now))
         _send_window(state, one, now)
     else:
@@ -353,7 +352,7 @@ def _expire_timer(state: SimulationState, timer: int, now: float) -> None:
         _transmit(state, one, segment, 1, now)
         _set_timer(state, one, SENDERS, timer_expiry_s(flow, now))
     else:
-        process_timeout(flow, now, state.frames.cubic)
+        process_timeout(flow, now)
         # The segment may have arrived and only its ACK be lost: the sender cannot know.
         _transmit(state, one, flow.acked, 1, now)
         _set_timer(state, one, SENDERS, timer_expiry_s(flow, now))

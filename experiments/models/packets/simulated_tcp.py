@@ -18,6 +18,7 @@ from experiments.models.fluid.directed_links import (
     path_sums,
 )
 from experiments.models.fluid.ideal import ETHERNET_BYTES, TCP_IP_BYTES
+from experiments.models.packets.congestion import CONTROLS
 from experiments.models.packets.packet_engine import (
     EVENTS,
     FIRST_PACKETS,
@@ -33,8 +34,7 @@ from experiments.models.port_bursts import super_packet_segments
 from topos.base.errors import require
 from topos.base.topology import Topology
 
-CUBIC, RENO = "cubic", "reno"
-CONGESTION = (CUBIC, RENO)
+DEFAULT_CONTROL = "cubic"
 # queue of a relay's processor, in packets: Linux' net.core.netdev_max_backlog
 BACKLOG_PACKETS = 1000
 # receive window, maximum bytes in flight: half of Linux' net.ipv4.tcp_rmem, 6 MB
@@ -58,16 +58,15 @@ class TcpParameters:
     # bytes that a port may send ahead of its rate before it waits (a lab's bursts)
     owed_bytes: float = 0.0
     relay_s: float = 0.0  # time that a server takes to forward a packet
-    congestion: str = CUBIC
+    congestion: str = DEFAULT_CONTROL  # name of the congestion control, see `congestion.CONTROLS`
     # Queue and burst of ports of each level of cables, in bytes; empty if all ports are equal.
     levels_queue_bytes: tuple[float, ...] = ()
     levels_owed_bytes: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        known = " or ".join(CONGESTION)
         require(
-            self.congestion in CONGESTION,
-            f"TCP is simulated as {known}, not {self.congestion!r}",
+            self.congestion in CONTROLS,
+            f"TCP is simulated as {' or '.join(CONTROLS)}, not {self.congestion!r}",
         )
         require(
             self.mtu > TCP_IP_BYTES,
@@ -199,7 +198,6 @@ def _frame_parameters(topology: Topology, tcp: TcpParameters) -> FrameParameters
         most=max(float(RECEIVER_BYTES // tcp.segment_bytes), 2.0),
         together=together if tcp.is_lab else 1,
         own=0 if tcp.is_lab else OWN_PACKETS * together,
-        cubic=tcp.congestion == CUBIC,
     )
 
 
@@ -222,6 +220,7 @@ def _flow_records(
     flows["last_bytes"] = volume_bytes - (segments - 1) * tcp.segment_bytes
     flows["begin_s"], flows["end_s"] = start_s, numpy.nan
     forth, back = directions
+    flows["control"] = CONTROLS.index(tcp.congestion)
     flows["path"], flows["path_end"] = forth.starts[:-1], forth.starts[1:]
     flows["back"] = back.starts[:-1] + len(forth.links)
     flows["back_end"] = back.starts[1:] + len(forth.links)

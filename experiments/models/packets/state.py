@@ -70,6 +70,7 @@ class TcpFlow:
     path_end: Int64
     back: Int64
     back_end: Int64
+    control: Int32  # number of the congestion control: see `congestion.py`
     # State of the TCP sender.
     window: Float64  # congestion window, in segments like all the following numbers
     threshold: Float64

@@ -28,9 +28,9 @@ from experiments.models.arrivals.fluid_events import simulate_fluid_flows
 from experiments.models.arrivals.simulated_arrivals import slowdown_rows_by_size
 from experiments.models.fluid.directed_links import Routes, link_factors, path_minima, routes_of
 from experiments.models.fluid.ideal import ETHERNET_BYTES, header_bytes, header_efficiency
+from experiments.models.packets.congestion import CONTROLS
 from experiments.models.packets.simulated_tcp import (
-    CONGESTION,
-    CUBIC,
+    DEFAULT_CONTROL,
     TcpParameters,
     simulate_tcp_flows,
 )
@@ -177,7 +177,7 @@ def _tcp_settings(
         header,
         delay.delay_s if delay else 0.0,
         owed_bytes(system.rate_mbit, ports_mtu, catch_up),
-        congestion=congestion if congestion in CONGESTION else CUBIC,
+        congestion=congestion if congestion in CONTROLS else DEFAULT_CONTROL,
         levels_queue_bytes=tuple(
             queue_bytes(rate, QUEUE_PACKETS, frame_bytes, queue) for rate in rates
         ),

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy
 import pytest
 
+from experiments.models.packets.congestion import CUBIC
 from experiments.models.packets.sender import process_ack, segments_of_next_packet
 from experiments.models.packets.state import RECOVERY
 
@@ -52,10 +53,10 @@ def test_a_window_comes_down_as_segments_arrive(
     # Twenty segments were under way when one was missed, and fourteen are to be.
     flow = SimpleNamespace(
         doing=RECOVERY, until=100, sent=100, newest=80, acked=0, taken=0, window=20.0,
-        threshold=14.0, begun_sent=100, begun_taken=0, begun_window=20.0, round_trip_s=0.1,
-        deviation_s=0.0, ever_s=0.1,
+        control=CUBIC, threshold=14.0, begun_sent=100, begun_taken=0, begun_window=20.0,
+        round_trip_s=0.1, deviation_s=0.0, ever_s=0.1,
     )  # fmt: skip
     ack = SimpleNamespace(number=acked, newest=newest, taken=taken, stamp_s=0.0, has_holes=True)
-    process_ack(flow, ack, 0.1, True, 1000.0)
+    process_ack(flow, ack, 0.1, 1000.0)
     assert flow.window == flow.sent - flow.newest + may_send
     assert flow.doing == RECOVERY

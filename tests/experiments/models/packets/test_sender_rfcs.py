@@ -9,6 +9,8 @@ import numpy
 import pytest
 
 from experiments.models.packets import sender
+from experiments.models.packets.congestion import CUBIC, RENO, grow_window
+from experiments.models.packets.controls import cubic
 from experiments.models.packets.sender import (
     is_tail_loss_probe,
     most_segments_at_own_port,
@@ -25,7 +27,7 @@ NO_LIMIT = 1e9
 def flow_of(**state: Any) -> Any:
     """Return a TCP flow in congestion avoidance whose window is full, with this state."""
     values = dict.fromkeys(TcpFlow.__annotations__, 0)
-    values.update(doing=OPEN, full=True, epoch_s=NEVER, ever_s=NEVER, round_end=NONE)
+    values.update(control=CUBIC, doing=OPEN, full=True, epoch_s=NEVER, ever_s=NEVER, round_end=NONE)
     values.update(window=10.0, threshold=2.0, round_trip_s=0.1, deviation_s=0.05)
     return SimpleNamespace(**(values | state))
 
@@ -52,7 +54,7 @@ def test_smoothed_round_trip_and_timeout(
     measured_s: float, smoothed_s: float, deviation_s: float, timeout_s: float
 ) -> None:
     flow = flow_of(sent=10, next=10)
-    process_ack(flow, ack_of(1, stamp_s=5.0), 5.0 + measured_s, True, NO_LIMIT)
+    process_ack(flow, ack_of(1, stamp_s=5.0), 5.0 + measured_s, NO_LIMIT)
     assert flow.round_trip_s == pytest.approx(smoothed_s)
     assert flow.deviation_s == pytest.approx(deviation_s)
     assert flow.ever_s == pytest.approx(measured_s)
@@ -63,14 +65,14 @@ def test_smoothed_round_trip_and_timeout(
 def test_an_ack_without_news_is_no_sample_but_one_of_a_later_segment_is() -> None:
     flow = flow_of(sent=10, next=10, acked=3, newest=5, taken=4, doing=RECOVERY, until=10)
     flow.begun_window = 10.0
-    process_ack(flow, ack_of(3, 5, taken=4), 0.9, True, NO_LIMIT)
+    process_ack(flow, ack_of(3, 5, taken=4), 0.9, NO_LIMIT)
     assert flow.round_trip_s == 0.1
-    process_ack(flow, ack_of(3, 6, taken=5), 0.9, True, NO_LIMIT)
+    process_ack(flow, ack_of(3, 6, taken=5), 0.9, NO_LIMIT)
     assert flow.round_trip_s == pytest.approx(0.2)
     assert (flow.newest, flow.taken, flow.acked) == (6, 5, 3)
-    process_ack(flow, ack_of(4, 6, taken=5), 0.2, True, NO_LIMIT)  # progress alone is news
+    process_ack(flow, ack_of(4, 6, taken=5), 0.2, NO_LIMIT)  # progress alone is news
     assert flow.round_trip_s == pytest.approx(0.2)
-    process_ack(flow, ack_of(5, 6, taken=5), 1.0, True, NO_LIMIT)
+    process_ack(flow, ack_of(5, 6, taken=5), 1.0, NO_LIMIT)
     assert flow.round_trip_s == pytest.approx(0.3)
 
 
@@ -80,19 +82,19 @@ def test_each_timeout_doubles_the_next_one() -> None:
     flow.probed = True
     waits_s = [timer_expiry_s(flow, 0.0)]
     for _ in range(12):
-        process_timeout(flow, 0.0, True)
+        process_timeout(flow, 0.0)
         waits_s.append(timer_expiry_s(flow, 0.0))
     assert waits_s == pytest.approx([min(0.3 * 2**n, 120) for n in range(13)])
     assert (flow.timeouts, flow.doublings) == (12, 10)
-    process_ack(flow, ack_of(1, 10, stamp_s=1.0), 1.1, True, NO_LIMIT)
+    process_ack(flow, ack_of(1, 10, stamp_s=1.0), 1.1, NO_LIMIT)
     assert flow.doublings == 0
 
 
 def test_at_most_ten_doublings() -> None:
     flow = flow_of(round_trip_s=0.0, deviation_s=0.0, sent=1, next=1, doing=LOSS, doublings=9)
     assert timer_expiry_s(flow, 0.0) == pytest.approx(0.2 * 512)
-    process_timeout(flow, 0.0, True)
-    process_timeout(flow, 0.0, True)
+    process_timeout(flow, 0.0)
+    process_timeout(flow, 0.0)
     assert flow.doublings == 10
 
 
@@ -122,9 +124,9 @@ def test_probe_is_sent_after_two_round_trips(state: dict[str, Any], wait_s: floa
 
 def test_progress_allows_another_probe() -> None:
     flow = flow_of(sent=10, next=10, probed=True)
-    process_ack(flow, ack_of(0, 1, taken=1), 0.1, True, NO_LIMIT)
+    process_ack(flow, ack_of(0, 1, taken=1), 0.1, NO_LIMIT)
     assert flow.probed
-    process_ack(flow, ack_of(1), 0.1, True, NO_LIMIT)
+    process_ack(flow, ack_of(1), 0.1, NO_LIMIT)
     assert not flow.probed
 
 
@@ -147,11 +149,11 @@ def test_first_window_is_ten_segments() -> None:
 def test_slow_start_and_congestion_avoidance_of_reno(
     window: float, threshold: float, acked: int, grown: float
 ) -> None:
-    flow = flow_of(window=window, threshold=threshold, sent=40, next=40)
-    process_ack(flow, ack_of(acked), 0.1, False, NO_LIMIT)
+    flow = flow_of(control=RENO, window=window, threshold=threshold, sent=40, next=40)
+    process_ack(flow, ack_of(acked), 0.1, NO_LIMIT)
     assert flow.window == pytest.approx(grown)
-    flow = flow_of(window=window, threshold=threshold, sent=40, next=40)
-    process_ack(flow, ack_of(acked), 0.1, False, window)  # the receiver's window
+    flow = flow_of(control=RENO, window=window, threshold=threshold, sent=40, next=40)
+    process_ack(flow, ack_of(acked), 0.1, window)  # the receiver's window
     assert flow.window == window
 
 
@@ -162,29 +164,31 @@ def test_slow_start_and_congestion_avoidance_of_reno(
 def test_a_window_half_in_flight_grows_in_slow_start_only(
     sent: int, threshold: float, grows: bool
 ) -> None:
-    flow = flow_of(full=False, threshold=threshold, sent=sent, next=sent)
-    process_ack(flow, ack_of(2), 0.1, False, NO_LIMIT)
+    flow = flow_of(control=RENO, full=False, threshold=threshold, sent=sent, next=sent)
+    process_ack(flow, ack_of(2), 0.1, NO_LIMIT)
     assert (flow.window > 10) == grows
 
 
 @pytest.mark.parametrize(
-    ("cubic", "window", "most", "threshold", "new_most"),
+    ("control", "window", "most", "threshold", "new_most"),
     [
-        (False, 100.0, 0.0, 50.0, 100.0),
-        (True, 100.0, 0.0, 70.0, 100.0),
-        (True, 100.0, 100.0, 70.0, 100.0),
-        (True, 80.0, 100.0, 56.0, 68.0),  # fast convergence: 80 x (1 + 0.7) / 2
-        (True, 2.0, 0.0, 2.0, 2.0),  # never below two segments
-        (False, 3.0, 0.0, 2.0, 3.0),
+        (RENO, 100.0, 0.0, 50.0, 0.0),
+        (CUBIC, 100.0, 0.0, 70.0, 100.0),
+        (CUBIC, 100.0, 100.0, 70.0, 100.0),
+        (CUBIC, 80.0, 100.0, 56.0, 68.0),  # fast convergence: 80 x (1 + 0.7) / 2
+        (CUBIC, 2.0, 0.0, 2.0, 2.0),  # never below two segments
+        (RENO, 3.0, 0.0, 2.0, 0.0),
     ],
 )
 def test_a_loss_leaves_beta_of_the_window(
-    cubic: bool, window: float, most: float, threshold: float, new_most: float
+    control: int, window: float, most: float, threshold: float, new_most: float
 ) -> None:
-    flow = flow_of(window=window, most=most, threshold=NEVER, sent=100, next=90, epoch_s=1.0)
-    process_ack(flow, ack_of(0, 2, taken=1, has_holes=True), 0.1, cubic, NO_LIMIT)
+    flow = flow_of(control=control, window=window, most=most, epoch_s=1.0)
+    flow.threshold, flow.sent, flow.next = NEVER, 100, 90
+    process_ack(flow, ack_of(0, 2, taken=1, has_holes=True), 0.1, NO_LIMIT)
     assert (flow.threshold, flow.most) == (pytest.approx(threshold), pytest.approx(new_most))
-    assert (flow.doing, flow.until, flow.epoch_s) == (RECOVERY, 90, NEVER)
+    assert (flow.doing, flow.until) == (RECOVERY, 90)
+    assert flow.epoch_s == (NEVER if control == CUBIC else 1.0)
     assert (flow.begun_sent, flow.begun_taken, flow.begun_window) == (100, 0, window)
 
 
@@ -204,53 +208,53 @@ WINDOWS = {
 
 
 def test_cubic_constants() -> None:
-    assert (sender.CUBIC_SCALE, sender.CUBIC_LEFT) == (0.4, 0.7)
-    assert pytest.approx(9 / 17) == sender.CUBIC_RENO  # alpha = 3 (1 - beta) / (1 + beta)
+    assert (cubic.CUBIC_SCALE, cubic.CUBIC_LEFT) == (0.4, 0.7)
+    assert pytest.approx(9 / 17) == cubic.CUBIC_RENO  # alpha = 3 (1 - beta) / (1 + beta)
 
 
 @pytest.mark.parametrize("at_s", WINDOWS)
 def test_cubic_window_follows_w_of_t(at_s: float) -> None:
     round_trip_s = 0.2
     flow = flow_of(window=70.0, threshold=70.0, most=100.0, round_trip_s=round_trip_s)
-    sender._grow_window(flow, 0, 10.0, True, NO_LIMIT)  # growth begins at 10 s
+    grow_window(flow, 0, 10.0, NO_LIMIT)  # growth begins at 10 s
     assert (flow.rise_s, flow.epoch_s) == (pytest.approx(K_S), 10.0)
     assert (flow.most, flow.reno, flow.window) == (100.0, 70.0, 70.0)
     # A window of ACKs raises the window to W(t + RTT).
     segments = flow.window = max(int(WINDOWS[at_s] * 0.99), 70)
-    sender._grow_window(flow, segments, 10.0 + at_s - round_trip_s, True, NO_LIMIT)
+    grow_window(flow, segments, 10.0 + at_s - round_trip_s, NO_LIMIT)
     assert flow.reno == pytest.approx(70 + 9 / 17)
     assert flow.window == pytest.approx(max(WINDOWS[at_s], flow.reno), rel=1e-6)
 
 
 def test_cubic_grows_by_its_share_of_the_difference_per_ack() -> None:
     flow = flow_of(window=70.0, most=100.0, round_trip_s=1.0, epoch_s=0.0, rise_s=K_S)
-    sender._grow_window(flow, 7, 0.0, True, NO_LIMIT)
+    grow_window(flow, 7, 0.0, NO_LIMIT)
     assert flow.window == pytest.approx(70 + 7 / 70 * (86.68076 - 70), rel=1e-5)
 
 
 def test_cubic_is_as_fast_as_reno_where_reno_is_faster() -> None:
     flow = flow_of(window=7.0, most=10.0, round_trip_s=0.001)
     for step in range(10):
-        sender._grow_window(flow, 0, 0.0, True, NO_LIMIT)
+        grow_window(flow, 0, 0.0, NO_LIMIT)
         flow.reno, expected = flow.window, flow.window + 9 / 17
-        sender._grow_window(flow, flow.window, step * 0.001, True, NO_LIMIT)
+        grow_window(flow, flow.window, step * 0.001, NO_LIMIT)
         assert flow.window == pytest.approx(expected)
 
 
 def test_cubic_grows_by_half_a_window_per_round_trip_and_never_shrinks() -> None:
     late = flow_of(window=10.0, most=10.0, epoch_s=0.0)
-    sender._grow_window(late, 10, 100.0, True, NO_LIMIT)
+    grow_window(late, 10, 100.0, NO_LIMIT)
     assert late.window == 15
     early = flow_of(window=90.0, most=100.0, epoch_s=0.0, rise_s=K_S)  # W(0.1) < 90
-    sender._grow_window(early, 90, 0.0, True, NO_LIMIT)
+    grow_window(early, 90, 0.0, NO_LIMIT)
     assert early.window == 90
 
 
 def test_cubic_begins_at_its_window_if_that_is_above_the_last_maximum() -> None:
     flow = flow_of(window=120.0, most=100.0, round_trip_s=0.0)
-    sender._grow_window(flow, 0, 5.0, True, NO_LIMIT)
+    grow_window(flow, 0, 5.0, NO_LIMIT)
     assert (flow.most, flow.rise_s, flow.window) == (120.0, 0.0, 120.0)
-    sender._grow_window(flow, 120, 7.0, True, NO_LIMIT)
+    grow_window(flow, 120, 7.0, NO_LIMIT)
     assert flow.window == pytest.approx(120 + 0.4 * 2**3)
 
 
@@ -259,18 +263,18 @@ def test_cubic_begins_at_its_window_if_that_is_above_the_last_maximum() -> None:
 
 def test_proportional_rate_reduction_sends_on_every_other_ack() -> None:
     # RFC 6937, section 4: 20 segments in flight, the first is lost, and ssthresh is 10.
-    flow = flow_of(window=20.0, threshold=NEVER, sent=20, next=20, until=0)
+    flow = flow_of(control=RENO, window=20.0, threshold=NEVER, sent=20, next=20)
     sent = []
     for arrived in range(1, 20):
         ack = ack_of(0, arrived + 1, taken=arrived, has_holes=True)
-        process_ack(flow, ack, 0.1, False, NO_LIMIT)
+        process_ack(flow, ack, 0.1, NO_LIMIT)
         allowed = int(flow.window - (flow.sent - flow.newest))
         sent.append(allowed)
         flow.sent += allowed
     # From the 17th ACK on ten are in flight: each arrival is replaced by one segment.
     assert sent == [1, 0] * 8 + [0, 1, 1]
     assert flow.sent - flow.newest == flow.threshold == 10
-    process_ack(flow, ack_of(20, 21, taken=20), 0.1, False, NO_LIMIT)
+    process_ack(flow, ack_of(20, 21, taken=20), 0.1, NO_LIMIT)
     assert (flow.doing, flow.window) == (OPEN, pytest.approx(10 + 20 / 10))
 
 
@@ -300,23 +304,23 @@ def test_segments_that_recovery_allows(state: dict[str, Any], ack: Any, allowed:
         | {"threshold": 14.0, "begun_sent": 100, "begun_window": 20.0}
         | state
     )
-    process_ack(flow, ack, 0.1, True, NO_LIMIT)
+    process_ack(flow, ack, 0.1, NO_LIMIT)
     assert flow.window == flow.sent - flow.newest + allowed
 
 
 def test_an_ack_that_reports_no_arrival_leaves_the_window() -> None:
     flow = flow_of(doing=RECOVERY, until=90, sent=99, next=99, newest=50, window=33.0)
-    process_ack(flow, ack_of(0, 51, taken=0), 0.1, True, NO_LIMIT)
+    process_ack(flow, ack_of(0, 51, taken=0), 0.1, NO_LIMIT)
     assert flow.window == 33
 
 
 def test_growth_begins_with_progress_only() -> None:
     for doing in (OPEN, LOSS):
         flow = flow_of(doing=doing, until=20, sent=20, next=20, window=33.0)
-        process_ack(flow, ack_of(0, 1), 0.1, True, NO_LIMIT)
+        process_ack(flow, ack_of(0, 1), 0.1, NO_LIMIT)
         assert (flow.epoch_s, flow.window) == (NEVER, 33)
     flow = flow_of(doing=RECOVERY, until=20, sent=20, next=20, window=33.0, taken=5)
-    process_ack(flow, ack_of(5), 0.1, False, NO_LIMIT)
+    process_ack(flow, ack_of(5), 0.1, NO_LIMIT)
     assert flow.window == 33
 
 
@@ -325,7 +329,7 @@ def test_recovery_ends_where_it_was_to_end(acked: int) -> None:
     for doing in (RECOVERY, LOSS):
         flow = flow_of(doing=doing, until=20, sent=30, next=30, window=5.0, threshold=4.0)
         flow.begun_window, flow.full = 8.0, False
-        process_ack(flow, ack_of(acked), 0.1, False, NO_LIMIT)
+        process_ack(flow, ack_of(acked), 0.1, NO_LIMIT)
         assert flow.doing == (OPEN if acked == 20 else doing)
         if acked == 20:
             assert flow.window == (4 if doing == RECOVERY else 5)
@@ -336,14 +340,14 @@ def test_recovery_ends_where_it_was_to_end(acked: int) -> None:
 
 def test_timeout_loses_what_is_in_flight_and_reduces_once() -> None:
     flow = flow_of(window=100.0, threshold=NEVER, sent=70, next=60, acked=10, repairs=30, newest=40)
-    process_timeout(flow, 4.0, True)
+    process_timeout(flow, 4.0)
     assert (flow.window, flow.threshold, flow.doing) == (1.0, pytest.approx(70.0), LOSS)
     assert (flow.newest, flow.repairs, flow.until) == (70, 10, 60)
     assert (flow.undo_s, flow.undo_window, flow.undo_threshold) == (4.0, 100.0, NEVER)
-    process_timeout(flow, 5.0, True)
+    process_timeout(flow, 5.0)
     assert (flow.threshold, flow.undo_s, flow.timeouts) == (pytest.approx(70.0), 4.0, 2)
-    reno = flow_of(window=100.0)
-    process_timeout(reno, 4.0, False)
+    reno = flow_of(control=RENO, window=100.0)
+    process_timeout(reno, 4.0)
     assert reno.threshold == 50
 
 
@@ -360,9 +364,9 @@ def test_a_spurious_timeout_is_undone(
     stamp_s: float, number: int, doing: int, is_undone: bool
 ) -> None:
     flow = flow_of(window=100.0, threshold=90.0, sent=70, next=60, acked=10, full=False)
-    process_timeout(flow, 4.0, True)
+    process_timeout(flow, 4.0)
     flow.doing, flow.begun_window = doing, 100.0
-    process_ack(flow, ack_of(number, 70, stamp_s=stamp_s, taken=0), 4.1, True, NO_LIMIT)
+    process_ack(flow, ack_of(number, 70, stamp_s=stamp_s, taken=0), 4.1, NO_LIMIT)
     assert (flow.doing == OPEN) == is_undone
     assert (flow.window, flow.threshold) == ((100, 90) if is_undone else (flow.window, 70))
     assert is_undone or flow.window < 10
@@ -390,7 +394,7 @@ def test_the_next_lost_segment() -> None:
 
 def test_a_search_begins_at_the_first_missing_segment() -> None:
     flow = flow_of(doing=LOSS, until=30, sent=40, next=40, repairs=20)
-    process_ack(flow, ack_of(7), 0.1, True, NO_LIMIT)
+    process_ack(flow, ack_of(7), 0.1, NO_LIMIT)
     assert flow.repairs == flow.acked == 7
 
 
@@ -410,13 +414,13 @@ def test_slow_start_ends_if_nine_round_trips_are_longer(least_s: float, rise_s: 
         flow = flow_of(window=40.0, threshold=NEVER, ever_s=least_s, next=50, least_s=NEVER)
         flow.train_s = -1.0
         for _ in range(count):
-            sender._detect_queue(flow, measured_s, NONE, 0.0)
+            cubic.detect_queue(flow, measured_s, NONE, 0.0)
         assert (flow.threshold == 40) == ends
         # One short round trip in the round is enough to go on.
         flow.threshold, flow.samples, flow.least_s = NEVER, 0, NEVER
-        sender._detect_queue(flow, least_s, NONE, 0.0)
+        cubic.detect_queue(flow, least_s, NONE, 0.0)
         for _ in range(10):
-            sender._detect_queue(flow, measured_s, NONE, 0.0)
+            cubic.detect_queue(flow, measured_s, NONE, 0.0)
         assert flow.threshold == NEVER
 
 
@@ -430,7 +434,7 @@ def test_slow_start_ends_if_a_train_lasts_half_a_round_trip(
     # (20 + 1 ms) / 2 = 10.5 ms
     flow = flow_of(window=40.0, threshold=NEVER, ever_s=0.020, next=50, round_s=1.0)
     flow.train_s = 1.0 + lasts_s - gap_s
-    sender._detect_queue(flow, 0.020, NONE, 1.0 + lasts_s)
+    cubic.detect_queue(flow, 0.020, NONE, 1.0 + lasts_s)
     assert flow.threshold == (40 if ends else NEVER)
     assert flow.train_s == pytest.approx(1.0 + lasts_s - (gap_s if gap_s > 0.002 else 0))
 
@@ -438,38 +442,38 @@ def test_slow_start_ends_if_a_train_lasts_half_a_round_trip(
 def test_slow_start_goes_on_at_its_limits() -> None:
     flow = flow_of(window=40.0, threshold=NEVER, ever_s=0.0625, samples=20, least_s=NEVER)
     flow.train_s = -1.0
-    sender._detect_queue(flow, 0.0625 + 0.0625 / 8, NONE, 0.0)
+    cubic.detect_queue(flow, 0.0625 + 0.0625 / 8, NONE, 0.0)
     assert flow.threshold == NEVER
     train = flow_of(window=40.0, threshold=NEVER, ever_s=0.003, least_s=NEVER)
-    sender._detect_queue(train, 0.003, NONE, (0.003 + 0.001) / 2)
+    cubic.detect_queue(train, 0.003, NONE, (0.003 + 0.001) / 2)
     assert (train.threshold, train.train_s) == (NEVER, 0.002)  # a gap of 2 ms is within a train
 
 
 def test_a_round_of_hystart_ends_with_the_segments_sent_before_it() -> None:
     flow = flow_of(threshold=NEVER, ever_s=0.1, next=50, round_end=20, samples=5, least_s=0.2)
     flow.round_s = flow.train_s = 1.0
-    sender._detect_queue(flow, 0.15, 20, 2.0)
+    cubic.detect_queue(flow, 0.15, 20, 2.0)
     assert (flow.round_end, flow.round_s, flow.samples, flow.least_s) == (20, 1.0, 6, 0.15)
-    sender._detect_queue(flow, 0.17, 21, 2.0)
+    cubic.detect_queue(flow, 0.17, 21, 2.0)
     assert (flow.round_end, flow.round_s, flow.train_s) == (50, 2.0, 2.0)
     assert (flow.samples, flow.least_s) == (1, 0.17)
 
 
 @pytest.mark.parametrize(
-    ("window", "threshold", "cubic", "counts"),
+    ("window", "threshold", "control", "counts"),
     [
-        (16.0, NEVER, True, 1),
-        (15.9, NEVER, True, 0),
-        (16.0, 16.0, True, 0),
-        (16.0, NEVER, False, 0),
+        (16.0, NEVER, CUBIC, 1),
+        (15.9, NEVER, CUBIC, 0),
+        (16.0, 16.0, CUBIC, 0),
+        (16.0, NEVER, RENO, 0),
     ],
 )
 def test_hystart_of_cubic_from_sixteen_segments_on(
-    window: float, threshold: float, cubic: bool, counts: int
+    window: float, threshold: float, control: int, counts: int
 ) -> None:
     flow = flow_of(window=window, threshold=threshold, sent=30, next=30, round_end=50)
-    flow.least_s = NEVER
-    process_ack(flow, ack_of(1), 0.1, cubic, NO_LIMIT)
+    flow.least_s, flow.control = NEVER, control
+    process_ack(flow, ack_of(1), 0.1, NO_LIMIT)
     assert flow.samples == counts
 
 

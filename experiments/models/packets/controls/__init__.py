@@ -1,0 +1,1 @@
+"""Congestion controls of simulated TCP, a module each; `congestion` calls them by number."""
