@@ -20,6 +20,7 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
+#define TCP_CA_Recovery 3 /* lost segments are retransmitted */
 #define TCP_CA_Loss 4
 #define ACK_DELAYED 2 /* of icsk_ack.pending: the timer of delayed ACKs runs */
 #define ACK_NOW 16    /* of icsk_ack.pending: send an ACK at once */

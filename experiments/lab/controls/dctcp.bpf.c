@@ -8,9 +8,8 @@ struct dctcp {
     __u32 alpha;         /* DCTCP.Alpha, in units of 1 / ONE */
     __u32 window_end;    /* DCTCP.WindowEnd: the observation window ends with this byte */
     __u32 delivered, delivered_ce; /* counters at the beginning of the observation window */
-    __u32 before_loss;   /* window to return to if a loss was none */
-    __u32 last_ce;       /* DCTCP.CE: whether the latest packet was marked */
-    __u32 received;      /* first byte that had not arrived when the latest packet came */
+    __u32 before_loss;   /* window before a loss or mark, to return to if a loss was none */
+    __u32 last_ce, received; /* DCTCP.CE, and first byte missing when the latest packet came */
 };
 
 SEC("struct_ops/init") void BPF_PROG(dctcp_init, struct sock *sk)
@@ -31,15 +30,19 @@ SEC("struct_ops/in_ack_event") void BPF_PROG(dctcp_in_ack_event, struct sock *sk
     __u32 share = all ? (__u64)marked * ONE / all : 0; /* M */
     own->alpha += (share >> SHIFT_G) - (own->alpha >> SHIFT_G);
     own->window_end = tp->snd_nxt;
-    own->delivered = tp->delivered;
-    own->delivered_ce = tp->delivered_ce;
+    own->delivered = tp->delivered, own->delivered_ce = tp->delivered_ce;
 }
 
 SEC("struct_ops/ssthresh") __u32 BPF_PROG(dctcp_ssthresh, struct sock *sk)
 {
-    __u32 window = TCP(sk)->snd_cwnd;
-    STATE(dctcp, sk)->before_loss = window;
+    __u32 window = STATE(dctcp, sk)->before_loss = TCP(sk)->snd_cwnd;
     return MAX(window - (__u32)((__u64)window * STATE(dctcp, sk)->alpha / ONE / 2), 2u);
+}
+
+SEC("struct_ops/set_state") void BPF_PROG(dctcp_set_state, struct sock *sk, __u8 state)
+{
+    if (state == TCP_CA_Recovery || state == TCP_CA_Loss)
+        TCP(sk)->snd_ssthresh = MAX(STATE(dctcp, sk)->before_loss / 2, 2u); /* section 3.5 */
 }
 
 SEC("struct_ops/undo_cwnd") __u32 BPF_PROG(dctcp_undo_cwnd, struct sock *sk)
@@ -53,28 +56,25 @@ SEC("struct_ops/cong_avoid") void BPF_PROG(dctcp_cong_avoid, struct sock *sk, __
 }
 
 /* Section 3.2, the receiver: ACKs say exactly which packets were marked. */
-SEC("struct_ops/cwnd_event")
-void BPF_PROG(dctcp_cwnd_event, struct sock *sk, enum tcp_ca_event event)
+SEC("struct_ops/cwnd_event") void BPF_PROG(dctcp_cwnd_event, struct sock *sk, enum tcp_ca_event ev)
 {
     struct tcp_sock *tp = TCP(sk);
     struct inet_connection_sock *icsk = (struct inet_connection_sock *)sk;
     struct dctcp *own = STATE(dctcp, sk);
-    if (event == CA_EVENT_ECN_IS_CE || event == CA_EVENT_ECN_NO_CE) {
-        __u32 marked = event == CA_EVENT_ECN_IS_CE;
-        if (own->last_ce != marked) {
-            if (icsk->icsk_ack.pending & ACK_DELAYED) /* for the packets before this one */
-                bpf_tcp_send_ack(tp, own->received);
-            icsk->icsk_ack.pending |= ACK_NOW;
-        }
-        own->received = tp->rcv_nxt;
-        own->last_ce = marked;
-        tp->ecn_flags = marked ? tp->ecn_flags | ECE : tp->ecn_flags & ~ECE;
-    } else if (event == CA_EVENT_LOSS) {
-        own->before_loss = tp->snd_cwnd;
-        tp->snd_ssthresh = MAX(tp->snd_cwnd / 2, 2u); /* section 3.5 */
+    __u32 marked = ev == CA_EVENT_ECN_IS_CE;
+    if (!marked && ev != CA_EVENT_ECN_NO_CE)
+        return;
+    if (own->last_ce != marked) {
+        if (icsk->icsk_ack.pending & ACK_DELAYED) /* for the packets before this one */
+            bpf_tcp_send_ack(tp, own->received);
+        icsk->icsk_ack.pending |= ACK_NOW;
     }
+    own->received = tp->rcv_nxt;
+    own->last_ce = marked;
+    tp->ecn_flags = marked ? tp->ecn_flags | ECE : tp->ecn_flags & ~ECE;
 }
 
 ECN_CONTROL(dctcp, .init = FN(dctcp_init), .in_ack_event = FN(dctcp_in_ack_event),
-        .ssthresh = FN(dctcp_ssthresh), .undo_cwnd = FN(dctcp_undo_cwnd),
-        .cong_avoid = FN(dctcp_cong_avoid), .cwnd_event = FN(dctcp_cwnd_event));
+        .ssthresh = FN(dctcp_ssthresh), .set_state = FN(dctcp_set_state),
+        .undo_cwnd = FN(dctcp_undo_cwnd), .cong_avoid = FN(dctcp_cong_avoid),
+        .cwnd_event = FN(dctcp_cwnd_event));
