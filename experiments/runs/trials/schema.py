@@ -115,6 +115,9 @@ LINKS = {
     "dropped_packets": "int64",
     "busy_share": "float64",  # Share of the time in which the link was busy at its rate.
     "conserved": "float64",  # Sent / possible bytes while packets queue; missing if rarely.
+    # Length of the queue, by samples after the first second; missing for shorter trials.
+    "queue_median_bytes": "float64",
+    "queue_p99_bytes": "float64",
 }
 EVENTS = {
     "at_s": "float64",
@@ -153,4 +156,7 @@ TABLES = {
 }
 SOME_RUNS = ("transfers", "classes")  # Tables of records written only if they have rows.
 # Columns that older records of this version may lack.
-LATER = {"flows": ("measured", "completion_s", "alone_s", "slowdown", "connect_s")}
+LATER = {
+    "flows": ("measured", "completion_s", "alone_s", "slowdown", "connect_s"),
+    "links": ("queue_median_bytes", "queue_p99_bytes"),
+}

@@ -7,21 +7,27 @@ that rate is wrong, however plausible. This holds for any traffic.
 A port counts as backlogged between two samples if packets waited at every sample between them. With
 bursts of TCP a few packets always wait: so a backlog takes more than two super-packets, at several
 samples in a row, for a minimum time (see `PortUsage`).
+
+The samples also give the queue's median length and its 99th percentile, without those of the first
+second: slow start fills a queue once, in a long trial as in a short one.
 """
 
 from __future__ import annotations
 
 import time
+from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import repeat
 from typing import NamedTuple
 
 from experiments.lab.linux.queue_counters import QueueCounters, queues
+from experiments.runs.trust.readings import nearest_rank
 from hosts.linux.netlink import Netlink
 
 LEAST_LOOKS = 4  # Least number of consecutive samples in a backlogged period of a port.
 LEAST_STRETCH_S = 0.075  # Shortest backlogged period that counts, in seconds.
+WARM_UP_S = 1.0  # Time from a port's first sample until its queue length counts, in seconds.
 LEAST_BACKLOGGED_S = 0.2  # Least total backlogged time of a meaningful ratio, in seconds.
 
 
@@ -49,10 +55,15 @@ class PortUsage:
     _until: tuple[float, int] = (0.0, 0)
     _looks: int = 0
     _waited_bytes: int = 0  # Queue length at the latest sample, in bytes.
+    _began_s: float | None = None  # Time of the first sample.
+    _lengths: array[int] = field(default_factory=lambda: array("q"))  # Queue lengths, in bytes.
 
     def look(self, now: float, queue: QueueCounters) -> None:
         """Add a sample of the port's queue counters."""
         self.first, self.last = self.first or queue, queue
+        self._began_s = now if self._began_s is None else self._began_s
+        if now - self._began_s >= WARM_UP_S:
+            self._lengths.append(queue.waiting_bytes)
         if self._since and self._waited_bytes < self.rate_bytes_s * (now - self._until[0]):
             self.close()
         self._waited_bytes = queue.waiting_bytes
@@ -62,6 +73,13 @@ class PortUsage:
         self._until = now, queue.sent_bytes
         self._since = self._since or self._until
         self._looks += 1
+
+    def queue_bytes(self) -> tuple[float, float] | tuple[None, None]:
+        """Return the queue's median length and 99th percentile; None for a short trial."""
+        if not self._lengths:
+            return None, None
+        ordered = sorted(self._lengths)
+        return float(nearest_rank(ordered, 0.5)), float(nearest_rank(ordered, 0.99))
 
     def close(self) -> None:
         """End a port's current backlogged period, which is not counted if it is too short."""
@@ -81,13 +99,15 @@ class PortLimits(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """Counters of one port over a trial: traffic, drops, backlogged time and bytes."""
+    """Counters of one port over a trial: traffic, drops, backlogged time and bytes, queue."""
 
     sent_bytes: int
     sent_packets: int
     drops: int
     backlogged_s: float
     backlogged_bytes: int
+    queue_median_bytes: float | None = None
+    queue_p99_bytes: float | None = None
 
     def conserved(self, rate_bps: float) -> float | None:
         """Return the share of its rate that a backlogged port sent; None if rarely backlogged."""
@@ -155,4 +175,5 @@ def _port_counters(usage: PortUsage) -> Counted | None:
         (last.drops - first.drops) & 0xFFFFFFFF,
         usage.backlogged_s,
         usage.backlogged_bytes,
+        *usage.queue_bytes(),
     )

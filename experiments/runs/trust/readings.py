@@ -26,11 +26,17 @@ def spread(durations_s: Sequence[float]) -> DurationStatistics:
     if not durations_s:
         return DurationStatistics(0, 0.0, 0.0, 0.0)
     ordered = sorted(durations_s)
+    median_s, p99_s = (nearest_rank(ordered, part) for part in (0.5, 0.99))
+    return DurationStatistics(len(ordered), median_s, p99_s, ordered[-1])
 
-    def share(part: float) -> float:
-        return ordered[max(0, math.ceil(part * len(ordered)) - 1)]
 
-    return DurationStatistics(len(ordered), share(0.5), share(0.99), ordered[-1])
+def nearest_rank(ordered: Sequence[float], part: float) -> float:
+    """Return a quantile of ordered values, by nearest rank: one of the values.
+
+    >>> nearest_rank([10, 20, 30, 40], 0.5), nearest_rank([10, 20, 30, 40], 0.99)
+    (20, 40)
+    """
+    return ordered[max(0, math.ceil(part * len(ordered)) - 1)]
 
 
 @dataclass(frozen=True)

@@ -221,6 +221,8 @@ class Watch:
                     "busy_share": min(1.0, port.sent_bytes * 8 / (rate_bps * duration_s)),
                     # A changed cable has had several rates, so its share of a rate is undefined.
                     "conserved": None if changed else port.conserved(rate_bps),
+                    "queue_median_bytes": port.queue_median_bytes,
+                    "queue_p99_bytes": port.queue_p99_bytes,
                 }
             )
         return rows

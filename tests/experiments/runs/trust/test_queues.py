@@ -146,4 +146,12 @@ def test_a_look_is_at_the_middle_of_its_query(monkeypatch: pytest.MonkeyPatch) -
     account = sampler._places[0][1][7]
     assert account._since == (0.25, 0)
     assert account._until == (4.25, 4000)
-    assert sampler.counted() == [Counted(4000, 0, 0, 4.0, 4000)]
+    assert sampler.counted() == [Counted(4000, 0, 0, 4.0, 4000, ENOUGH, ENOUGH)]
+
+
+def test_queue_lengths_count_from_the_second_second_on() -> None:
+    looks = [(n * 0.25, 0, 9000 if n < 4 else n) for n in range(104)]
+    assert looked(looks[:4]).queue_bytes() == (None, None)
+    assert looked(looks[:5]).queue_bytes() == (4, 4)
+    # the 100 lengths from 4 to 103: by nearest rank, the 50th and the 99th
+    assert looked(looks).queue_bytes() == (53, 102)
