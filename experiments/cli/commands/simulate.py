@@ -26,6 +26,8 @@ FLOWS, FLOWS_BY_TCP = 100_000, 2_000
 FULL = 1.0  # Offered load, relative to its capacity, from which a link is overloaded.
 FRAME_BYTES = 1514  # Size of an Ethernet frame with an MTU of 1500.
 DEFAULT_QUEUE = "100 packets"
+# Names of `experiments.models.packets.congestion.CONTROLS`, which takes long to import.
+CONTROLS = ("cubic", "reno", "dctcp", "delay", "scalable")
 QUANTILES = ("median", "p95", "p99")
 
 
@@ -109,10 +111,15 @@ QUANTILES = ("median", "p95", "p99")
 )
 @click.option(
     "--congestion",
-    type=click.Choice(["cubic", "reno"]),
+    type=click.Choice(CONTROLS),
     default="cubic",
     show_default=True,
-    help="TCP congestion control, with --tcp.",
+    help="TCP congestion control, with --tcp; dctcp, delay, scalable as in labs.",
+)
+@click.option(
+    "--ecn",
+    is_flag=True,
+    help="Queues mark packets from a fifth of their length on, as a lab's queue ecn; with --tcp.",
 )
 @click.option(
     "--relay-us",
@@ -155,6 +162,7 @@ def command(
     tcp: bool,
     mtu: int,
     congestion: str,
+    ecn: bool,
     relay_us: float,
     seed: int,
     trace: Path | None,
@@ -177,6 +185,7 @@ def command(
     pillarbox simulate tree,4,4 --trace flows.csv
     pillarbox simulate bcube,4,1 --bytes 1500000 --rate-mbit 100 --mtu 9000 --tcp
     pillarbox simulate bcube,4,5 --flows permutation --bytes 1000000 --tcp
+    pillarbox simulate bcube,4,1 --load 0.6 --rate-mbit 100 --tcp --congestion dctcp --ecn
     pillarbox simulate --beside fct-20260301-101500-seed1 --figure comparison.svg
     """
     if beside:
@@ -187,7 +196,7 @@ def command(
     require(figure is None, "--figure compares a run with its simulation: add --beside RUN")
     require(topology is not None, "give a network, such as bcube,4,1, or a run: --beside RUN")
     assert topology is not None
-    how = {"mtu": mtu, "congestion": congestion, "relay_s": relay_us / 1e6}
+    how = {"mtu": mtu, "congestion": congestion, "ecn": ecn, "relay_s": relay_us / 1e6}
     wire = _tcp_settings(topology, routing, rate_mbit, queue, how)
     if volume_bytes is not None:
         require(
@@ -237,7 +246,7 @@ def _tcp_settings(
     topology: Topology, routing: str, rate_mbit: float, queue: str, how: dict[str, Any]
 ) -> TcpParameters:
     """Return the TCP simulator's settings: cable rate, queue length, headers and servers."""
-    from experiments.lab.linux.queueing import length_bytes
+    from experiments.lab.linux.queueing import MARKED_FROM, length_bytes
     from experiments.models.arrivals.simulated_arrivals import routing_header_bytes
     from experiments.models.packets.simulated_tcp import TcpParameters
 
@@ -248,9 +257,9 @@ def _tcp_settings(
         length_bytes(queue, rate_mbit * factor * 125_000, frame_bytes)
         for factor in topology.factors.rates
     )
-    return TcpParameters(
-        rate_mbit * 1e6, queue_bytes, header=header, levels_queue_bytes=of_levels, **how
-    )
+    marked_from = MARKED_FROM if how.pop("ecn") else 0.0
+    ports = {"levels_queue_bytes": of_levels, "marked_from": marked_from}
+    return TcpParameters(rate_mbit * 1e6, queue_bytes, header=header, **ports, **how)
 
 
 def _trace_arrivals(topology: Topology, file: Path) -> tuple[Arrivals, Window]:

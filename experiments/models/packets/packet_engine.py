@@ -6,7 +6,8 @@ arrives. Therefore only the first packet of each link is in the event heap; the 
 are a linked list.
 
 A packet that has to wait is dropped if the queue has no room for it in addition to the packets that
-already wait. The packet being sent is no longer in the queue.
+already wait. The packet being sent is no longer in the queue. A queue may mark packets (ECN) from a
+threshold on; a receiver reports marks as in RFC 3168, or exactly (DCTCP; RFC 8257, section 3.2).
 
 In a lab a packet is a super-packet (ADR 19): segments that a sender hands down together; they pass
 all queues together, are dropped together, and are acknowledged by one ACK. A lab's port sends in
@@ -31,6 +32,7 @@ from experiments.models.arrivals.event_heap import (
     move_event,
     remove_earliest_event,
 )
+from experiments.models.packets.congestion import DCTCP
 from experiments.models.packets.sender import (
     is_tail_loss_probe,
     most_segments_at_own_port,
@@ -80,6 +82,8 @@ class SimulationState(NamedTuple):
     events: EventHeap  # events of links, senders' timers and receivers' timers
     wanted_s: Floats  # true expiry of each TCP timer, never earlier than its time in the heap
     moments_s: Floats
+    sampled: Ints  # links whose queues are sampled at each of `moments_s`
+    queued: Floats  # bytes in these queues: a row for each moment
     delivered: Floats  # bytes delivered up to each of `moments_s`
     active: Ints
     counts: Ints
@@ -106,8 +110,8 @@ def _process_events(state: SimulationState) -> bool:
     """Process simulated packets' events; return False if packet records run out."""
     links, flows, events, counts = state.links, state.flows, state.events, state.counts
     while True:
-        # One event lets a sender fill its window at most, and its receiver send an ACK.
-        if counts[FREE] < state.frames.most + 2:
+        # One event lets a sender fill its window at most, and its receiver send two ACKs.
+        if counts[FREE] < state.frames.most + 3:
             return False
         now = events.due_s[events.heap[0]] if events.size[0] > 0 else NEVER
         begins = NEVER
@@ -117,6 +121,7 @@ def _process_events(state: SimulationState) -> bool:
         while counts[NOTED] < len(state.moments_s) and state.moments_s[counts[NOTED]] < now:
             state.delivered[counts[NOTED]] = state.total[0]
             state.active[counts[NOTED]] = counts[ACTIVE]
+            _sample_queues(state, counts[NOTED])
             counts[NOTED] += 1
         if now == NEVER or now > state.until_s:
             return True
@@ -194,6 +199,10 @@ def _enqueue_or_drop(state: SimulationState, number: int, now: float) -> None:
         flow.own += packet.count
     link.turn_s = begins_s
     link.free_s = max(link.free_s, begins_s - link.owed_s) + takes_s
+    if link.mark_s < NEVER:
+        link.busy_s = max(link.busy_s, now) + takes_s
+        if packet.capable and link.busy_s - now > link.mark_s:
+            packet.marked = True
     packet.leaves_s = begins_s if link.owed_s > 0.0 else link.free_s
     chance = state.chance[link.passed * STRIDE + at & len(state.chance) - 1]
     later_s = link.delay_s + chance * link.jitter_s * packet.count
@@ -229,6 +238,14 @@ def _queueing_s(link: Link, packets: Records[Packet], now: float) -> float:
     return link.free_s - packets[link.waits].leaves_s
 
 
+def _sample_queues(state: SimulationState, moment: int) -> None:
+    """Store the number of bytes in the sampled links' queues."""
+    for place in range(len(state.sampled)):
+        link = state.links[state.sampled[place]]
+        waiting_s = _queueing_s(link, state.packets, state.moments_s[moment])
+        state.queued[moment, place] = waiting_s / link.byte_s
+
+
 def _send_window(state: SimulationState, one: int, now: float) -> None:
     """Send the segments that a flow's congestion window allows, lost ones first."""
     flow = state.flows[one]
@@ -256,6 +273,7 @@ def _send_window(state: SimulationState, one: int, now: float) -> None:
 def _transmit(state: SimulationState, one: int, first: int, count: int, now: float) -> None:
     """Send a simulated packet of `count` TCP segments, from segment `first` on."""
     flow = state.flows[one]
+    is_new = first == flow.next
     for segment in range(first, first + count):
         if segment == flow.next:
             flow.next += 1
@@ -269,37 +287,62 @@ def _transmit(state: SimulationState, one: int, first: int, count: int, now: flo
     packet.flow, packet.is_ack, packet.has_holes = one, False, False
     packet.number, packet.count = first, count
     packet.newest, packet.stamp_s = flow.sent, now
+    # Retransmissions are not marked (RFC 3168, section 6.1.5), except DCTCP's, as in Linux.
+    packet.capable, packet.marked = is_new or flow.control == DCTCP, False
+    packet.reduced = is_new and flow.owes_notice
+    flow.owes_notice = flow.owes_notice and not is_new
     packet.at, packet.end = flow.path, flow.path_end
     _enqueue_or_drop(state, number, now)
 
 
 def _receive_data(state: SimulationState, packet: Packet, now: float) -> None:
     """Receive a data packet: acknowledge every second segment, and any that is out of order."""
-    one = packet.flow
+    # An ACK may take the packet's record: read the record first.
+    one, first, end = packet.flow, packet.number, packet.number + packet.count
+    newest, stamp_s = packet.newest, packet.stamp_s
     flow = state.flows[one]
-    flow.arrived = packet.newest
+    has_changed = _note_mark(state, one, packet.marked, packet.reduced, now)
+    flow.arrived = newest
     if flow.unacked == 0:
-        flow.echo_s = packet.stamp_s
-    flow.unacked += packet.count
-    flow.segments_in += packet.count
-    in_order = packet.number == flow.expected and flow.highest == flow.expected
-    for segment in range(packet.number, packet.number + packet.count):
+        flow.echo_s = stamp_s
+    flow.unacked += end - first
+    flow.segments_in += end - first
+    in_order = first == flow.expected and flow.highest == flow.expected
+    for segment in range(first, end):
         at = flow.segment + segment
         if not state.arrived[at]:
             state.arrived[at] = True
             is_last = segment == flow.segments - 1
             state.total[0] += flow.last_bytes if is_last else state.frames.segment
-    flow.highest = max(flow.highest, packet.number + packet.count)
+    flow.highest = max(flow.highest, end)
     while flow.expected < flow.highest and state.arrived[flow.segment + flow.expected]:
         flow.expected += 1
     done = flow.expected == flow.segments
     if done and not flow.end_s < now:  # end_s is NaN until the flow ends
         flow.end_s = now
         state.counts[ACTIVE] -= 1
-    if in_order and not done and flow.unacked < SEGMENTS_PER_ACK:
+    if in_order and not done and not has_changed and flow.unacked < SEGMENTS_PER_ACK:
         _set_timer(state, one, RECEIVERS, now + DELAYED_ACK_S)
     else:
         _send_ack(state, one, now)
+
+
+def _note_mark(state: SimulationState, one: int, marked: bool, reduced: bool, now: float) -> bool:
+    """Note a data packet's ECN mark at the receiver; return True if the packet needs an ACK now.
+
+    RFC 3168, section 6.1.3: ACKs report a mark until the sender has reduced its window. DCTCP's
+    ACKs report exactly which packets were marked (RFC 8257, section 3.2).
+    """
+    flow = state.flows[one]
+    if flow.control != DCTCP:
+        flow.echoes = marked or (flow.echoes and not reduced)
+        return False
+    if marked == flow.echoes:
+        return False
+    if flow.unacked > 0:
+        _send_ack(state, one, now)  # for the packets before this one
+    flow.echoes = marked
+    return True
 
 
 def _send_ack(state: SimulationState, one: int, now: float) -> None:
@@ -312,6 +355,7 @@ def _send_ack(state: SimulationState, one: int, now: float) -> None:
     packet.flow, packet.is_ack, packet.has_holes = one, True, flow.highest > flow.expected
     packet.number, packet.count, packet.taken = flow.expected, 1, flow.segments_in
     packet.newest, packet.stamp_s = flow.arrived, flow.echo_s
+    packet.capable, packet.marked, packet.reduced = False, flow.echoes, False
     packet.at, packet.end = flow.back, flow.back_end
     _enqueue_or_drop(state, number, now)
 

@@ -6,8 +6,10 @@ The window grows as the flow's congestion control decides (`congestion`), from 1
 its server's own port (Linux' TCP small queues). A loss that an ACK reports is repaired immediately,
 with no more segments in flight than the window (RFC 6675), which is reduced as segments arrive (RFC
 6937). The timeout is the smoothed round trip plus four times its deviation, of which at least 200
-ms (RFC 6298, except for Linux' minimum). If no segment is missing, a tail loss probe is sent before
-the timeout, after two round trips (TLP, RFC 8985, section 7).
+ms (RFC 6298, except for Linux' minimum). An ECN-Echo reduces the window like a loss, at most once
+per window of data (RFC 3168, section 6.1.2), and not again if segments of that window are lost. If
+no segment is missing, a tail loss probe is sent before the timeout, after two round trips (TLP, RFC
+8985, section 7).
 """
 
 from __future__ import annotations
@@ -15,8 +17,21 @@ from __future__ import annotations
 import math
 
 from experiments.models.arrays import Bools, Ints
-from experiments.models.packets.congestion import grow_window, observe_ack, reduce_window
-from experiments.models.packets.state import LOSS, NEVER, OPEN, RECOVERY, Packet, TcpFlow
+from experiments.models.packets.congestion import (
+    grow_window,
+    holds_window,
+    observe_ack,
+    reduce_window,
+)
+from experiments.models.packets.state import (
+    LOSS,
+    NEVER,
+    OPEN,
+    RECOVERY,
+    REDUCTION,
+    Packet,
+    TcpFlow,
+)
 
 FIRST_WINDOW = 10.0
 LEAST_TIMEOUT_S, MOST_TIMEOUT_S = 0.2, 120.0
@@ -47,19 +62,24 @@ def process_ack(flow: TcpFlow, packet: Packet, now: float, most: float) -> None:
         # The acknowledged segment was sent before the timeout: no loss (Eifel algorithm, RFC 3522).
         flow.window, flow.threshold = flow.undo_window, flow.undo_threshold
         flow.doing = OPEN
-    if flow.doing != OPEN and flow.acked >= flow.until:
-        if flow.doing == RECOVERY:
+    # A reduction lasts until the receiver has the first segment that reports it.
+    last = flow.until + (1 if flow.doing == REDUCTION else 0)
+    if flow.doing != OPEN and flow.acked >= last:
+        if flow.doing != LOSS:
             flow.window = flow.threshold
         flow.doing = OPEN
-    if flow.doing == OPEN and packet.has_holes:
-        flow.begun_sent, flow.begun_taken = flow.sent, flow.taken
-        flow.begun_window = flow.window
-        reduce_window(flow)
+    if packet.has_holes and (flow.doing == OPEN or flow.doing == REDUCTION):
+        if flow.doing == OPEN:
+            _begin_reduction(flow, False)
         flow.doing, flow.until = RECOVERY, flow.next
+    elif packet.marked and flow.doing == OPEN:
+        _begin_reduction(flow, True)
+        flow.doing, flow.until, flow.owes_notice = REDUCTION, flow.next, True
     flow.taken = max(flow.taken, packet.taken)
-    if flow.doing == RECOVERY and delivered > 0:
-        _set_recovery_window(flow, delivered, progress > 0 and not has_lost)
-    elif flow.doing != RECOVERY and progress > 0:
+    if flow.doing == RECOVERY or flow.doing == REDUCTION:
+        if delivered > 0:
+            _set_recovery_window(flow, delivered, progress > 0 and not has_lost)
+    elif progress > 0 and not holds_window(flow, now):
         # In slow start the congestion window also grows if only half of it was in flight.
         under_way = flow.sent - flow.newest + progress
         if flow.full or (flow.window < flow.threshold and flow.window < 2 * under_way):
@@ -81,7 +101,7 @@ def timer_expiry_s(flow: TcpFlow, now: float) -> float:
     if flow.acked == flow.next:
         return NEVER
     timeout_s = flow.round_trip_s + max(LEAST_TIMEOUT_S, 4 * flow.deviation_s)
-    if flow.doing == OPEN and not flow.probed:
+    if is_tail_loss_probe(flow):
         late_s = LEAST_TIMEOUT_S if flow.sent - flow.newest == 1 else LEAST_PROBE_S
         timeout_s = min(timeout_s, 2 * flow.round_trip_s + late_s)
     return now + min(timeout_s * 2.0**flow.doublings, MOST_TIMEOUT_S)
@@ -89,7 +109,7 @@ def timer_expiry_s(flow: TcpFlow, now: float) -> float:
 
 def is_tail_loss_probe(flow: TcpFlow) -> bool:
     """Return True if the sender's timer is for a tail loss probe, not for a timeout."""
-    return flow.doing == OPEN and not flow.probed
+    return (flow.doing == OPEN or flow.doing == REDUCTION) and not flow.probed
 
 
 def process_timeout(flow: TcpFlow, now: float) -> None:
@@ -97,7 +117,7 @@ def process_timeout(flow: TcpFlow, now: float) -> None:
     flow.timeouts += 1
     if flow.doing == OPEN:
         flow.undo_s, flow.undo_window, flow.undo_threshold = now, flow.window, flow.threshold
-        reduce_window(flow)
+        reduce_window(flow, False)
     flow.window = 1.0
     flow.doublings = min(flow.doublings + 1, 10)
     flow.newest, flow.repairs = flow.sent, flow.acked
@@ -111,7 +131,7 @@ def next_segment_to_send(flow: TcpFlow, arrived: Bools, sent_as: Ints) -> int:
     transmission. An arrival counts here as soon as the ACK that will report it is in flight.
     """
     segment = flow.repairs
-    if flow.doing == OPEN:
+    if flow.doing == OPEN or flow.doing == REDUCTION:
         return flow.next
     while segment < flow.next:
         at = flow.segment + segment
@@ -147,6 +167,13 @@ def _update_round_trip(flow: TcpFlow, round_trip_s: float) -> None:
     off_s = abs(round_trip_s - flow.round_trip_s)
     flow.deviation_s += (off_s - flow.deviation_s) / 4
     flow.round_trip_s += (round_trip_s - flow.round_trip_s) / 8
+
+
+def _begin_reduction(flow: TcpFlow, marked: bool) -> None:
+    """Begin to reduce the window as segments arrive, after a loss or an ECN mark."""
+    flow.begun_sent, flow.begun_taken = flow.sent, flow.taken
+    flow.begun_window = flow.window
+    reduce_window(flow, marked)
 
 
 def _set_recovery_window(flow: TcpFlow, delivered: int, goes_well: bool) -> None:

@@ -19,6 +19,7 @@ from experiments.models.fluid.directed_links import (
 )
 from experiments.models.fluid.ideal import ETHERNET_BYTES, TCP_IP_BYTES
 from experiments.models.packets.congestion import CONTROLS
+from experiments.models.packets.controls.dctcp import FIRST_ALPHA
 from experiments.models.packets.packet_engine import (
     EVENTS,
     FIRST_PACKETS,
@@ -62,11 +63,17 @@ class TcpParameters:
     # Queue and burst of ports of each level of cables, in bytes; empty if all ports are equal.
     levels_queue_bytes: tuple[float, ...] = ()
     levels_owed_bytes: tuple[float, ...] = ()
+    # Fraction of a queue's length from which packets get an ECN mark; 0 if no queue marks.
+    marked_from: float = 0.0
 
     def __post_init__(self) -> None:
         require(
             self.congestion in CONTROLS,
-            f"TCP is simulated as {' or '.join(CONTROLS)}, not {self.congestion!r}",
+            f"TCP is simulated as {', '.join(CONTROLS)}, not {self.congestion!r}",
+        )
+        require(
+            0 <= self.marked_from < 1,
+            f"packets are marked from a fraction of a queue's length on, not {self.marked_from}",
         )
         require(
             self.mtu > TCP_IP_BYTES,
@@ -106,6 +113,7 @@ class TcpSimulationResults(NamedTuple):
     arrived_bytes: Ints  # bytes of each flow received in order, without a gap
     delivered_bits: Floats  # bits delivered by all flows up to each requested moment
     active: Ints  # number of flows in progress at each requested moment
+    queued_bytes: Floats  # bytes in the sampled links' queues: a row for each requested moment
     events: int
     most_active: int
 
@@ -120,8 +128,11 @@ def simulate_tcp_flows(
     moments_s: Floats | None = None,
     seed: int = 1,
     until_s: float = NEVER,
+    sampled: Ints | None = None,
 ) -> TcpSimulationResults:
     """Simulate TCP flows, each on its path, with ACKs on its return path, up to `until_s`.
+
+    The queues of the links in `sampled` are sampled at `moments_s`.
 
     Examples
     --------
@@ -153,6 +164,7 @@ def simulate_tcp_flows(
     idle_s = _idle_times_s(topology, directions, tcp)
     flows, segments = _flow_records(directions, start_s, volume_bytes, tcp, idle_s)
     moments = numpy.empty(0) if moments_s is None else numpy.asarray(moments_s, numpy.float64)
+    sampled = numpy.empty(0, numpy.int64) if sampled is None else sampled
     state = SimulationState(
         frames=_frame_parameters(topology, tcp),
         links=links,
@@ -166,6 +178,8 @@ def simulate_tcp_flows(
         events=empty_event_heap(len(links) + 2 * count),
         wanted_s=numpy.full(2 * count, NEVER),
         moments_s=moments,
+        sampled=sampled.astype(numpy.int64),
+        queued=numpy.zeros((len(moments), len(sampled))),
         delivered=numpy.zeros(len(moments)),
         active=numpy.zeros(len(moments), numpy.int64),
         counts=numpy.zeros(8, numpy.int64),
@@ -185,6 +199,7 @@ def simulate_tcp_flows(
         arrived_bytes=numpy.minimum(flows["expected"] * tcp.segment_bytes, volume_bytes),
         delivered_bits=state.delivered * 8,
         active=state.active,
+        queued_bytes=state.queued,
         events=int(state.counts[EVENTS]),
         most_active=int(state.counts[MOST_ACTIVE]),
     )
@@ -227,6 +242,7 @@ def _flow_records(
     flows["window"] = min(FIRST_WINDOW, max(FIRST_BYTES // tcp.segment_bytes, 1))
     flows["threshold"] = flows["epoch_s"] = flows["ever_s"] = NEVER
     flows["round_end"] = NONE
+    flows["alpha"], flows["cut_s"] = FIRST_ALPHA, -NEVER
     # The connection is open at the start: its handshake has measured the idle network.
     flows["round_trip_s"] = numpy.maximum(idle_s, AT_REST_S)
     flows["deviation_s"] = flows["round_trip_s"] / 2
@@ -272,6 +288,9 @@ def _link_records(topology: Topology, tcp: TcpParameters) -> Records[Link]:
     links["delay_s"][:cables] = tcp.delay_s * link_factors(topology, factors.delays)
     links["limit_s"][:cables] = queues * 8 / rates_bps
     links["owed_s"][:cables] = owed * 8 / rates_bps
+    links["mark_s"] = NEVER
+    if tcp.marked_from:
+        links["mark_s"][:cables] = tcp.marked_from * links["limit_s"][:cables]
     frame_s = (tcp.mtu + ETHERNET_BYTES + tcp.header) * 8 / rates_bps
     of_servers = slice(topology.servers * topology.ports)
     links["jitter_s"][of_servers] = numpy.broadcast_to(frame_s, cables)[of_servers]

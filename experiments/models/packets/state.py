@@ -16,8 +16,9 @@ from experiments.models.arrays import Flag, Float64, Int32, Int64
 NONE = -1
 NEVER = numpy.inf
 
-# states of a sender: no segment is missing; fast recovery; recovery after a timeout
-OPEN, RECOVERY, LOSS = 0, 1, 2
+# states of a sender: no segment is missing; fast recovery; recovery after a timeout; and reduction
+# of the window after an ECN mark, while no segment is missing
+OPEN, RECOVERY, LOSS, REDUCTION = 0, 1, 2, 3
 
 
 class Link:
@@ -30,6 +31,10 @@ class Link:
     limit_s: Float64  # longest queueing delay: that of a full queue
     # time that a lab's port may send ahead of its rate, and save up while idle
     owed_s: Float64
+    # queueing delay from which packets get an ECN mark, the packet's own transmission included; and
+    # when the port has sent all packets, computed without bursts, as a lab's marking program does
+    mark_s: Float64
+    busy_s: Float64
     free_s: Float64  # when all packets accepted so far will have left, at the link's rate
     turn_s: Float64  # when transmission of the link's last packet begins
     last_s: Float64  # arrival time of the link's last packet, which no packet overtakes
@@ -56,6 +61,9 @@ class Packet:
     taken: Int32  # number of segments that have arrived (in an ACK)
     is_ack: Flag
     has_holes: Flag  # whether segments after the missing one have arrived (in an ACK)
+    capable: Flag  # whether a link may mark the packet (ECN-capable transport)
+    marked: Flag  # ECN mark (congestion experienced); in an ACK, ECN-Echo
+    reduced: Flag  # the sender has reduced its window after an ECN-Echo (CWR)
 
 
 class TcpFlow:
@@ -101,6 +109,15 @@ class TcpFlow:
     reno: Float64  # CUBIC: window that Reno would have
     epoch_s: Float64  # CUBIC: start of the current growth
     rise_s: Float64  # CUBIC: time until the window reaches `most` again
+    # ECN, and the controls that use it
+    owes_notice: Flag  # whether the next new segment reports a reduced window (CWR)
+    alpha: Float64  # DCTCP: estimated share of marked segments
+    window_end: Int32  # DCTCP: the observation window ends with this segment
+    observed: Int32  # DCTCP: number of segments acknowledged in the observation window
+    marked: Int32  # DCTCP: how many of them were marked
+    # control by delay: latest round trip, and time of the latest reduction
+    latest_s: Float64
+    cut_s: Float64
     # State of HyStart: a round lasts until all segments sent before it have arrived.
     round_end: Int32
     round_s: Float64
@@ -114,6 +131,7 @@ class TcpFlow:
     arrived: Int32  # highest transmission number that has arrived
     segments_in: Int32  # number of segments that have arrived, duplicates included
     unacked: Int32  # number of segments that have arrived since the last ACK
+    echoes: Flag  # whether ACKs report an ECN mark (ECN-Echo)
     echo_s: Float64  # timestamp of the first segment since the last ACK
     # Results of the TCP flow.
     end_s: Float64

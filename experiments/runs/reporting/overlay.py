@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy
 import pandas
 
-from experiments.lab.linux.queueing import Queue
+from experiments.lab.linux.queueing import ECN, MARKED_FROM, Queue
 from experiments.lab.linux.shaping import (
     QUEUE_PACKETS,
     catch_up_s,
@@ -88,7 +88,8 @@ def repeated(run: Run) -> Iterator[RepeatedTrial]:
             topology, routing = system.topology, str(record["routing"])
             paths, back = _forward_and_reverse_paths(topology, routing, flows)
             header = header_bytes(topology, routing)
-            tcp = _tcp_settings(system, topology, header, experiment.workload.congestion)
+            congestion = system.tcp or experiment.workload.congestion
+            tcp = _tcp_settings(system, topology, header, congestion)
             yield RepeatedTrial(system, topology, int(record["seed"]), flows, paths, back, tcp)
 
 
@@ -164,7 +165,11 @@ def _forward_and_reverse_paths(
 def _tcp_settings(
     system: System, topology: Topology, header: int, congestion: str
 ) -> TcpParameters:
-    """Return the TCP and port settings of a lab; every queue is simulated as drop-tail."""
+    """Return the TCP and port settings of a lab.
+
+    A queue is simulated as drop-tail, and marks packets if it is `ecn`. A congestion control that
+    the simulator does not have is simulated as CUBIC.
+    """
     assert system.rate_mbit is not None
     delay = checked_delay(system.delay, None)
     queue, ports_mtu = Queue(length=system.queue_length), port_mtu(system.mtu, topology.ports > 1)
@@ -182,6 +187,7 @@ def _tcp_settings(
             queue_bytes(rate, QUEUE_PACKETS, frame_bytes, queue) for rate in rates
         ),
         levels_owed_bytes=tuple(owed_bytes(rate, ports_mtu, catch_up) for rate in rates),
+        marked_from=MARKED_FROM if system.queue == ECN else 0.0,
     )
 
 

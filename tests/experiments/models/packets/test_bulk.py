@@ -167,7 +167,10 @@ def test_a_relay_that_takes_its_time_bounds_what_passes_it() -> None:
 
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
-    [({"congestion": "bbr"}, "cubic or reno, not 'bbr'"), ({"mtu": 40}, "no room for data")],
+    [
+        ({"congestion": "bbr"}, "reno, cubic, dctcp, delay, scalable, not 'bbr'"),
+        ({"mtu": 40}, "no room for data"),
+    ],
 )
 def test_what_there_is_not_is_said(wrong: dict[str, object], sentence: str) -> None:
     with pytest.raises(PillarboxError, match=sentence):

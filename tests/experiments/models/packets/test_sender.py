@@ -56,7 +56,9 @@ def test_a_window_comes_down_as_segments_arrive(
         control=CUBIC, threshold=14.0, begun_sent=100, begun_taken=0, begun_window=20.0,
         round_trip_s=0.1, deviation_s=0.0, ever_s=0.1,
     )  # fmt: skip
-    ack = SimpleNamespace(number=acked, newest=newest, taken=taken, stamp_s=0.0, has_holes=True)
+    ack = SimpleNamespace(
+        number=acked, newest=newest, taken=taken, stamp_s=0.0, has_holes=True, marked=False
+    )
     process_ack(flow, ack, 0.1, 1000.0)
     assert flow.window == flow.sent - flow.newest + may_send
     assert flow.doing == RECOVERY

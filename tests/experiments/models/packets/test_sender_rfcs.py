@@ -35,7 +35,8 @@ def flow_of(**state: Any) -> Any:
 def ack_of(number: int, newest: int | None = None, **fields: Any) -> Any:
     """Return an ACK of all segments below `number`."""
     values = {"number": number, "newest": number if newest is None else newest, "taken": number}
-    return SimpleNamespace(**(values | {"stamp_s": 0.0, "has_holes": False} | fields))
+    values |= {"stamp_s": 0.0, "has_holes": False, "marked": False}
+    return SimpleNamespace(**(values | fields))
 
 
 # -- RFC 6298: retransmission timer --------------------------------------------------------------
