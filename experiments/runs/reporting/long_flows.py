@@ -1,7 +1,8 @@
 """Goodput of a run's long-lived flows, compared with simulated TCP and with the max-min ideal.
 
 `overlay` compares the completion times of flows that end. Long-lived (greedy) flows do not end, so
-the comparison is by goodput: how flows with short and with long paths share the cables.
+the comparison is by goodput: how flows with short and with long paths share the cables. The length
+of the queue at the bottleneck is sampled in simulations as it is live.
 """
 
 from __future__ import annotations
@@ -13,9 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy
 import pandas
 
-from experiments.models.packets.simulated_tcp import simulate_tcp_flows
+from experiments.models.fluid.directed_links import link_count
+from experiments.models.packets.simulated_tcp import TcpSimulationResults, simulate_tcp_flows
 from experiments.runs.reporting.overlay import RepeatedTrial, repeated
 from experiments.runs.trials.records import Run
+from experiments.runs.trials.statistics import jain
+from experiments.runs.trust.queues import WARM_UP_S
 from topos.base.errors import require
 
 if TYPE_CHECKING:
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
 
 ALL = "all"  # value in the path length column for all flows together
 KINDS = ("live", "tcp", "ideal")  # goodput columns: measured, simulated TCP, max-min fair
+SAMPLED_EVERY_S = 0.01  # interval of the samples of simulated queues, in seconds
 MORE = 2  # ratio of a simulated flow's volume to the largest live volume, so that none completes
 
 
@@ -49,17 +54,7 @@ def _duration_s(run: Run) -> float:
 
 
 def _compared_flows(trial: RepeatedTrial, until_s: float) -> pandas.DataFrame:
-    flows = trial.flows
-    begin_s = flows["begin_s"].fillna(0.0).to_numpy(numpy.float64)
-    # A volume that no simulated flow completes.
-    fastest = max(trial.topology.factors.rates, default=1)
-    cable_bytes = math.ceil(trial.tcp.rate_bps * fastest * until_s / 8)
-    most_bytes = min(cable_bytes, MORE * int(flows["delivered_bytes"].max()))
-    volume = numpy.full(len(flows), max(most_bytes, 1))
-    paths = trial.paths, trial.back
-    sent = simulate_tcp_flows(
-        trial.topology, *paths, begin_s, volume, trial.tcp, seed=trial.seed, until_s=until_s
-    )
+    flows, sent = trial.flows, _simulated(trial, until_s)
     return pandas.DataFrame(
         {
             "system": trial.system.name,
@@ -71,6 +66,50 @@ def _compared_flows(trial: RepeatedTrial, until_s: float) -> pandas.DataFrame:
             "ideal": flows["ideal_bps"],
         }
     )
+
+
+def _simulated(trial: RepeatedTrial, until_s: float, **sampled: Any) -> TcpSimulationResults:
+    """Simulate a live trial's long-lived flows by TCP; `sampled` is for `simulate_tcp_flows`."""
+    flows = trial.flows
+    begin_s = flows["begin_s"].fillna(0.0).to_numpy(numpy.float64)
+    # A volume that no simulated flow completes.
+    fastest = max(trial.topology.factors.rates, default=1)
+    cable_bytes = math.ceil(trial.tcp.rate_bps * fastest * until_s / 8)
+    most_bytes = min(cable_bytes, MORE * int(flows["delivered_bytes"].max()))
+    volume = numpy.full(len(flows), max(most_bytes, 1))
+    return simulate_tcp_flows(
+        trial.topology,
+        *(trial.paths, trial.back, begin_s, volume, trial.tcp),
+        seed=trial.seed,
+        until_s=until_s,
+        **sampled,
+    )
+
+
+def simulated_trials(run: Run) -> pandas.DataFrame:
+    """Return a table of a run's trials as TCP is simulated, with a trial's number as its index.
+
+    Columns: goodput of all flows, their fairness (Jain's index), and the median and the 99th
+    percentile of the queue at the bottleneck, which is the port with the longest median queue.
+
+    Raises PillarboxError for a run that a simulation cannot repeat.
+    """
+    until_s = _duration_s(run)
+    require(lasts(run), f"the flows of {run.folder} have no duration: choose a run with duration_s")
+    rows = {}
+    for trial in repeated(run):
+        links = numpy.arange(link_count(trial.topology))
+        moments_s = numpy.arange(WARM_UP_S, until_s, SAMPLED_EVERY_S)
+        sent = _simulated(trial, until_s, moments_s=moments_s, sampled=links)
+        median, p99 = numpy.quantile(sent.queued_bytes, (0.5, 0.99), axis=0, method="inverted_cdf")
+        longest = int(median.argmax())
+        rows[int(trial.flows["trial"].iloc[0])] = {
+            "goodput_bps": float(sent.arrived_bytes.sum()) * 8 / until_s,
+            "fairness": jain(sent.arrived_bytes),
+            "queue_median_bytes": float(median[longest]),
+            "queue_p99_bytes": float(p99[longest]),
+        }
+    return pandas.DataFrame.from_dict(rows, orient="index")
 
 
 def length_rows(flows: pandas.DataFrame) -> list[Row]:

@@ -30,7 +30,10 @@ CODE = (
 )
 LIVE_CODE = tuple(
     f"experiments.{part}"
-    for part in ("lab", "models.workloads", "runs.plans", "runs.trials", "runs.trust")
+    for part in (
+        *("lab", "models.workloads", "runs.plans", "runs.trials", "runs.trust"),
+        *("runs.reporting.overlay", "runs.reporting.long_flows"),  # simulations of live trials
+    )
 )
 CODE_DIGITS = 10  # length of a digest of code on the page of results
 # machine properties recorded with a figure

@@ -23,9 +23,10 @@ from typing import Any
 
 from experiments.apps.papers.shared import live_experiments, relay_figures
 from experiments.apps.papers.shared.figure import Figure, Made
+from experiments.apps.papers.shared.figure_rows import Row, expanded
 from experiments.apps.papers.shared.live_experiments import Scale
 from experiments.apps.papers.shared.live_verdicts import VERDICTS
-from experiments.apps.papers.shared.quantities import Part, Row, expanded
+from experiments.apps.papers.shared.quantities import Part
 from experiments.apps.papers.shared.relay_figures import RelaySweep, Rows
 from experiments.base.files import toml_in
 from experiments.models.workloads.collectives.plan import most_bytes

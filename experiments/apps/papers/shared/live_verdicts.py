@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from experiments.apps.papers.shared.figure import Judged, verdict
-from experiments.apps.papers.shared.quantities import Measured, Part
+from experiments.apps.papers.shared.figure_rows import Measured
+from experiments.apps.papers.shared.quantities import Part
 from experiments.runs.reporting.reproduced.result import DIFFERS
 from hosts.base.fault_kinds import FAULT_KINDS
 

@@ -1,26 +1,18 @@
-"""Values of a live figure: the quantity, its trials, unit and paper's value, and a claim.
-
-A `Row` describes one value, or one for each system and part of the figure. Its quantity is a name
-in `QUANTITIES`, or a column of the trials' records; a name in `computed.COMPUTED` needs no trials.
-"""
+"""Quantities of a live figure's trials, by name: goodput, completion, outages, queues, ..."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from experiments.apps.papers.shared import live_experiments
-from experiments.apps.papers.shared.computed import COMPUTED
-from experiments.apps.papers.shared.figure import Claim, point, quoted
 from experiments.apps.papers.shared.live_experiments import Scale
 from experiments.apps.papers.shared.rerouted_flows import EFFECTS, faults_with_flow_effects
 from experiments.models.fluid.ideal import header_bytes, header_efficiency
 from experiments.runs.plans.experiment import Experiment, System
-from experiments.runs.reporting.reproduced.result import Point
-from topos.base.errors import PillarboxError, meant, require
-from topos.base.spec import parse
 from topos.base.topology import Topology
 
 if TYPE_CHECKING:
@@ -28,109 +20,24 @@ if TYPE_CHECKING:
 
     from experiments.runs.trials.records import Run
 
-UNITS = {"": 1.0, "Mbit/s": 1e6, "Gbit/s": 1e9}
-LINK = "link"  # unit: goodput of one cable without the routing's header, or the time of its volume
-BOUNDS = ("", "at least", "at most")
-SAVED = "saved, %"  # unit of a pair: by how much the first is below the second
 
-
-@dataclass(frozen=True)
-class Row:
-    """A value of a live figure, the paper's value, and a claim.
-
-    In `series` and `x`, ``{system}`` and ``{part}`` stand for names. Values that differ between
-    systems (`paper`, `ideal_links`) are tables by system.
-    """
-
-    of: str  # quantity
-    series: str = "{system}"
-    x: str = "{system}"
-    system: str = ""  # "" for each system of the part
-    part: str = ""  # "" for each part
-    drawn: str = ""  # x of the point by which a row of the table is drawn, too
-    pair: tuple[str, ...] = ()  # two systems whose quotient is the value, by pairs of trials
-    unit: str = ""
-    paper: Any = None  # a number, or a list of two: their quotient
-    ideal: str = "records"  # ideal values: records, or none
-    ideal_links: Any = None  # ideal value in units of a cable's goodput
-    flows: str = ""  # flows of the quantities of the last flow: a name in FLOWS
-    after_s: float = 0.0  # time from which the quantity "late goodput" counts
-    event: str = ""  # fault or repair of the quantities of events
-    network: str = ""  # network and routing of a computed quantity
-    routing: str = ""
-    at: float | None = None  # MTU or load of a relay's quantity; None for each
-    # Claim: tolerance, bound, and wanted value (default: the paper's), or share of the ideal.
-    within: float | None = None
-    bound: str = ""
-    wanted: float | None = None
-    of_ideal: float | None = None
-    # A claim in the paper's words: the exact sentence, and its paper and section.
-    sentence: str = ""
-    source: str = ""
-    judged: str = ""  # "without eBPF": only if a relay cannot be measured under eBPF
-
-    def __post_init__(self) -> None:
-        quantities = COMPUTED if self.network else (*QUANTITIES, *COLUMNS, *OF_RELAYS)
-        for name, value, known in (
-            ("quantity", self.of, quantities),
-            ("unit", self.unit, (*UNITS, LINK, SAVED)),
-            ("bound", self.bound, BOUNDS),
-            ("flows", self.flows, ("", *FLOWS)),
-        ):
-            require(value in known, f"unknown {name} {value!r}: {meant(value, known)}")
-        require(len(self.pair) in (0, 2), "a pair is two systems")
-        require(
-            bool(self.sentence) == bool(self.source),
-            "sentence and source belong together: a sentence of the paper, and where it is",
-        )
-        require(
-            not self.sentence or self._has_claim,
-            f"the sentence {self.sentence!r} needs a bound, or within",
-        )
-        for text in (self.series, self.x):
-            try:
-                text.format(system="", part="")
-            except (LookupError, ValueError, AttributeError):
-                raise PillarboxError(
-                    f"{text!r} has other braces than {{system}} and {{part}}"
-                ) from None
-        for value in (self.paper, self.ideal_links):
-            for one in value.values() if isinstance(value, Mapping) else [value]:
-                pair = one if isinstance(one, list) else [one, 1]
-                require(
-                    len(pair) == 2 and all(n is None or isinstance(n, int | float) for n in pair),
-                    f"paper and ideal_links are numbers, or lists of two, not {one!r}",
-                )
+class QuantityOptions(Protocol):
+    """Options of a quantity, which a row of a figure has (`figure_rows.Row`)."""
 
     @property
-    def _has_claim(self) -> bool:
-        return bool(self.bound) or {self.within, self.wanted, self.of_ideal} != {None}
-
-    def claim(self, value: Point) -> Claim | None:
-        """Return the claim on the row's value, or None without a claim."""
-        if not self._has_claim:
-            return None
-        wanted = self.wanted
-        if self.of_ideal is not None:
-            wanted = float("inf") if value.ideal is None else self.of_ideal * value.ideal
-        if wanted is None and value.paper is None:
-            return None
-        at_most, at_least = (self.bound == word for word in ("at most", "at least"))
-        sentence = quoted(self.sentence, self.source) if self.sentence else ""
-        return Claim(value, self.within or 0.0, at_most, at_least, wanted, sentence)
-
-
-class Measured(NamedTuple):
-    """A row of a figure, and the value that was measured."""
-
-    row: Row
-    point: Point
+    def after_s(self) -> float:
+        """Time from which the quantity "late goodput" counts."""
+        ...
 
     @property
-    def claims(self) -> list[Claim]:
-        """The row's claim, if it has one."""
-        found = self.row.claim(self.point)
-        return [] if found is None else [found]
+    def event(self) -> str:
+        """Fault or repair of the quantities of events; "" for all."""
+        ...
+
+    @property
+    def flows(self) -> str:
+        """Flows of the quantities of the last flow: a name in FLOWS."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -154,6 +61,13 @@ class Part:
         return {name: self.run.of(name) for name in self.systems}
 
     @cached_property
+    def simulated(self) -> dict[str, pandas.DataFrame]:
+        """Simulations of each system's trials, by TCP packet by packet."""
+        from experiments.runs.reporting.long_flows import simulated_trials
+
+        return {name: simulated_trials(run) for name, run in self.runs.items()}
+
+    @cached_property
     def flow_effects(self) -> dict[str, pandas.DataFrame]:
         """Faults of each system, with their effects on flows that still had a path."""
         return {
@@ -168,7 +82,7 @@ class SystemTrials:
 
     part: Part
     system: System
-    row: Row
+    row: QuantityOptions
 
     @property
     def run(self) -> Run:
@@ -286,6 +200,41 @@ def flow_setup(trials: SystemTrials) -> Values:
     return Values(trials.by_repeat(found * 1000))
 
 
+# -- quantities of queues, and of simulated trials ------------------------------------------------
+
+
+def _queue(column: str) -> Callable[[SystemTrials], Values]:
+    """Return a quantity of the queue at the bottleneck: the port with the longest median queue."""
+
+    def values(trials: SystemTrials) -> Values:
+        sampled = trials.run.links.dropna(subset=["queue_median_bytes"])
+        longest = sampled.loc[sampled.groupby("trial").queue_median_bytes.idxmax()]
+        return Values(trials.by_repeat(longest.set_index("trial")[column]))
+
+    return values
+
+
+def _simulated(column: str) -> Callable[[SystemTrials], Values]:
+    """Return the quantity of a column of `simulated_trials`."""
+
+    def values(trials: SystemTrials) -> Values:
+        found = trials.part.simulated[trials.system.name]
+        scale = trials.part.scale.rate if column == "goodput_bps" else 1.0
+        return Values(trials.by_repeat(found[column]) * scale)
+
+    return values
+
+
+def _relative_to_simulated(live: str, simulated: str) -> Callable[[SystemTrials], Values]:
+    """Return the quotient of a live quantity and the simulated one."""
+
+    def values(trials: SystemTrials) -> Values:
+        both = (QUANTITIES[name](trials).of_trials for name in (live, simulated))
+        return Values(operator.truediv(*both))
+
+    return values
+
+
 Belongs = Callable[[str, str], bool]  # whether a flow's source and destination are among those
 
 
@@ -382,6 +331,14 @@ QUANTITIES: dict[str, Callable[[SystemTrials], Values]] = {
     "outage": outage,
     "recovery": recovery,
     "share afterwards": share_afterwards,
+    "queue, median": _queue("queue_median_bytes"),
+    "queue, 99th percentile": _queue("queue_p99_bytes"),
+    "simulated goodput": _simulated("goodput_bps"),
+    "simulated fairness": _simulated("fairness"),
+    "simulated queue, median": _simulated("queue_median_bytes"),
+    "simulated queue, 99th percentile": _simulated("queue_p99_bytes"),
+    "goodput, live / simulated": _relative_to_simulated("goodput", "simulated goodput"),
+    "queue, live / simulated": _relative_to_simulated("queue, median", "simulated queue, median"),
     **{f"{column} with a path": _of_flows_with_path(column) for column in EFFECTS},
 }
 # Quantities of relays (`relay_figures`).
@@ -391,117 +348,3 @@ OF_RELAYS = (
     *("cost of a short packet", "short over long, eBPF", "arrived"),
 )
 COLUMNS = ("link_spread", "fairness")  # columns of the trials' records that are quantities
-
-
-# -- from rows to points ---------------------------------------------------------------------------
-
-
-def expanded(
-    rows: Iterable[Row], parts: Sequence[Part], *, by_system: bool = False
-) -> Iterator[Measured]:
-    """Yield the values of rows; those of systems that are not in the run are left out.
-
-    With `by_system`, consecutive rows for all systems are in the order of the systems.
-    """
-    waiting: list[Row] = []
-    for row in rows:
-        if by_system and not (row.system or row.pair or row.network):
-            waiting.append(row)
-            continue
-        yield from _of_each_system(waiting, parts, by_system=by_system)
-        waiting = []
-        yield from _of_each_system([row], parts, by_system=by_system)
-    yield from _of_each_system(waiting, parts, by_system=by_system)
-
-
-def _of_each_system(
-    rows: Sequence[Row], parts: Sequence[Part], *, by_system: bool
-) -> Iterator[Measured]:
-    found = [one for row in rows for one in _of_row(row, parts)]
-    if by_system and len(rows) > 1:
-        order = [*parts[0].systems]
-        found.sort(key=lambda one: order.index(one.row.system))
-    yield from found
-
-
-def _of_row(row: Row, parts: Sequence[Part]) -> Iterator[Measured]:
-    if row.network:
-        ours = COMPUTED[row.of](parse(row.network), row.routing)
-        yield Measured(row, replace(_point(row, "", ""), ours=ours, ideal=row.ideal_links))
-        return
-    for part in parts:
-        if row.part not in ("", part.name):
-            continue
-        if row.pair:
-            if set(row.pair) <= set(part.systems):
-                yield Measured(row, _of_pair(row, part))
-            continue
-        for name, system in part.systems.items():
-            if row.system in ("", name):
-                value = _measured(_point(row, name, part.name), _values(row, part, system))
-                yield Measured(replace(row, system=name), value)
-
-
-def _point(row: Row, system: str, part: str) -> Point:
-    """Return a row's point without its value."""
-    words = {"system": system, "part": part}
-    series, x = (text.format(**words) for text in (row.series, row.x))
-    return Point(series, x, None, number(row.paper, system))
-
-
-def _measured(named: Point, values: Values) -> Point:
-    found = point(named.series, named.x, _known(values.of_trials), named.paper, least=0.0)
-    return replace(found, ideal=values.ideal)
-
-
-def _known(values: pandas.Series) -> list[float]:
-    known: list[float] = values.dropna().astype(float).tolist()
-    return known
-
-
-def number(value: Any, system: str) -> float | None:
-    """Return a number of a figure's file: one for all systems, or that of the system (or MTU).
-
-    >>> number({"tree": [80, 40]}, "tree"), number({"tree": 1.5}, "BCube"), number(3, "tree")
-    (2.0, None, 3.0)
-    """
-    if isinstance(value, Mapping):
-        value = value.get(system)
-    if isinstance(value, list | tuple):
-        above, below = (number(one, system) for one in value)
-        return above / below if above and below else None
-    return None if value is None else float(value)
-
-
-def _values(row: Row, part: Part, system: System) -> Values:
-    """Return a row's values of one system, in the row's unit."""
-    trials = SystemTrials(part, system, row)
-    if row.of in COLUMNS:
-        found = Values(trials.trials.set_index("repeat")[row.of])
-    else:
-        found = QUANTITIES[row.of](trials)
-    of_trials, ideal = found
-    unit = 1.0
-    if row.unit == LINK:
-        timed = row.of == "completion"
-        volume_bits = (part.experiment.workload.volume_bytes or 0) * 8
-        unit = volume_bits / trials.link_bps if timed else trials.link_bps
-    elif row.unit != SAVED:
-        unit = UNITS[row.unit]
-    links = number(row.ideal_links, system.name)
-    if links is not None:
-        ideal = links * trials.link_bps * part.scale.rate
-    if ideal is None or row.ideal == "none":
-        return Values(of_trials / unit)
-    return Values(of_trials / unit, ideal / unit)
-
-
-def _of_pair(row: Row, part: Part) -> Point:
-    """Return the quotient of two systems' values, by pairs of trials."""
-    first, second = (_values(row, part, part.systems[name]) for name in row.pair)
-    quotients = first.of_trials / second.of_trials
-    named = _point(row, "", part.name)
-    if row.unit == SAVED:
-        return point(named.series, named.x, _known(100 * (1 - quotients)), named.paper)
-    ideal = first.ideal / second.ideal if first.ideal and second.ideal else None
-    return _measured(named, Values(quotients, ideal))

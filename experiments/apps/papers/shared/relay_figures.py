@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from experiments.apps.papers.shared import live_experiments, relay_cost
 from experiments.apps.papers.shared.figure import Made, point
+from experiments.apps.papers.shared.figure_rows import Measured, Row, number
 from experiments.apps.papers.shared.live_experiments import PAPERS_MBIT
 from experiments.apps.papers.shared.live_verdicts import VERDICTS
-from experiments.apps.papers.shared.quantities import Measured, Row, number
 from experiments.models.workloads.flows import Flow
 from experiments.runs.reporting.reproduced.result import Settings
 from hosts.base.failures import Failures

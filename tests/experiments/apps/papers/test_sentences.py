@@ -1,9 +1,11 @@
-"""Sentences of Guo 2009 on its testbed, tested with made-up records on both sides of each."""
+"""Sentences of testbed papers, tested with made-up records on both sides of each."""
 
 from __future__ import annotations
 
+import pandas
 import pytest
 
+from experiments.runs.reporting import long_flows
 from experiments.runs.reporting.reproduced.result import CLAIM_HOLDS, DIFFERS, Reproduction
 from tests.experiments.apps.papers.test_reproductions import (
     MadeUp,
@@ -89,3 +91,78 @@ def test_fig_10_of_bcube_is_judged_by_speedups_alone() -> None:
     assert "one-to-one: ours is 1.9, the paper's at least 1.94949" in less.reasons[0]
     assert "all-to-all: ours is 1.9, the paper's at least 2.88462" in less.reasons[1]
     assert all_patterns_of_bcube(2.8).verdict == DIFFERS
+
+
+# -- DCTCP (Alizadeh 2010, 4.1) --------------------------------------------------------------------
+
+PACKET = 1514  # bytes of a full frame
+OTHERS = ("Reno", "delay", "Scalable")
+HELD = {"queue": 27.0, "cubic_queue": 80.0, "goodput": 1.0, "fairness": 0.99}
+
+
+def eight_into_one(monkeypatch: pytest.MonkeyPatch, kind: str, **changes: float) -> Reproduction:
+    """Return the figure of made-up records; `changes` are those of the live or simulated DCTCP."""
+    value = HELD | changes
+    queues = {"DCTCP": value["queue"], "CUBIC": value["cubic_queue"], **dict.fromkeys(OTHERS, 50.0)}
+    usual = {"DCTCP": 27.0, "CUBIC": 80.0, **dict.fromkeys(OTHERS, 50.0)}
+
+    def of_system(name: str, live: bool) -> dict[str, float]:
+        own = live == (kind == "live")
+        packets = (queues if own else usual)[name]
+        is_dctcp = own and name == "DCTCP"
+        return {
+            "goodput_bps": 48e6 * (value["goodput"] if is_dctcp else 1.0),
+            "fairness": value["fairness"] if is_dctcp else 0.99,
+            "queue_median_bytes": packets * PACKET,
+            "queue_p99_bytes": 1.2 * packets * PACKET,
+        }
+
+    trials, links, tables = [], [], {}
+    for name in queues:
+        live = of_system(name, True)
+        own = {column: live[column] for column in ("goodput_bps", "fairness")}
+        trials.append(row(name, **own))
+        own = {column: live[column] for column in ("queue_median_bytes", "queue_p99_bytes")}
+        links += [
+            row(name, **{"from": "s0", "to": "0.0"}, **own),
+            row(name, **{"from": "0.1", "to": "s0"}, queue_median_bytes=9.0, queue_p99_bytes=1e9),
+        ]
+        tables[name] = pandas.DataFrame([of_system(name, False)] * 2)
+    monkeypatch.setattr(long_flows, "simulated_trials", lambda run: tables[run.systems[0]])
+    made_up = MadeUp([*queues], {"trials": twice(trials), "links": twice(links)})
+    return reproduced("controls", made_up)
+
+
+def test_queues_of_the_figure_are_those_of_the_bottleneck(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = eight_into_one(monkeypatch, "live", queue=20.0)
+    assert found.verdict == CLAIM_HOLDS
+    for series, packets in (
+        ("live, median", 20.0),
+        ("live, 99th percentile", 24.0),
+        ("simulated, median", 27.0),
+        ("simulated, 99th percentile", 1.2 * 27),
+        ("queue, live", 20.0),
+        ("queue, live / simulated", 20 / 27),
+    ):
+        assert of(found, series, "DCTCP").ours == pytest.approx(packets)
+
+
+@pytest.mark.parametrize("kind", ["live", "simulated"])
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({}, CLAIM_HOLDS),
+        ({"queue": 27.9}, CLAIM_HOLDS),
+        ({"queue": 28.1}, DIFFERS),
+        ({"cubic_queue": 100.0}, CLAIM_HOLDS),
+        ({"cubic_queue": 53.0}, DIFFERS),
+        ({"goodput": 0.96}, CLAIM_HOLDS),
+        ({"goodput": 0.94}, DIFFERS),
+        ({"fairness": 0.96}, CLAIM_HOLDS),
+        ({"fairness": 0.94}, DIFFERS),
+    ],
+)
+def test_dctcp_is_judged_by_its_sentences(
+    monkeypatch: pytest.MonkeyPatch, kind: str, changes: dict[str, float], word: str
+) -> None:
+    assert eight_into_one(monkeypatch, kind, **changes).verdict == word

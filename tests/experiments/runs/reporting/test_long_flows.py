@@ -14,7 +14,8 @@ from click.testing import CliRunner
 from experiments.cli.main import cli
 from experiments.models.workloads.workload import Workload
 from experiments.runs.plans.experiment import FaultAt
-from experiments.runs.reporting.long_flows import lasting, lasts, length_rows
+from experiments.runs.reporting.long_flows import lasting, lasts, length_rows, simulated_trials
+from experiments.runs.reporting.overlay import repeated
 from experiments.runs.trials import records
 from tests.experiments.runs.reporting.test_overlay import EXPERIMENT, SECOND, written
 from topos.base.errors import PillarboxError
@@ -58,6 +59,36 @@ def test_runs_whose_flows_end_do_not_last_and_faults_are_refused(tmp_path: Path)
         lasting(records.load(written(tmp_path / "faulty", faulty, volume_bytes=None)))
     with pytest.raises(PillarboxError, match="no completed trial"):
         lasting(records.load(written(tmp_path / "none", GREEDY, volume_bytes=None, trial=7)))
+
+
+def test_simulated_trials_have_the_goodput_of_their_flows_and_a_queue(tmp_path: Path) -> None:
+    run = greedy(tmp_path / "run")
+    found = simulated_trials(run)
+    assert found.index.tolist() == [0]
+    (trial,) = found.itertuples()
+    assert trial.goodput_bps == pytest.approx(lasting(run)["tcp"].sum())
+    assert 1 / 3 < trial.fairness <= 1
+    assert 0 < trial.queue_median_bytes <= trial.queue_p99_bytes <= 100 * 1514
+    with pytest.raises(PillarboxError, match="have no duration"):
+        simulated_trials(records.load(written(tmp_path / "ends")))
+
+
+@pytest.mark.parametrize(
+    ("tcp", "queue", "congestion", "marked_from"),
+    [
+        ("", "droptail", "cubic", 0),
+        ("dctcp", "ecn", "dctcp", 1 / 5),
+        ("reno", "droptail", "reno", 0),
+        ("bbr", "ecn", "cubic", 1 / 5),
+    ],
+)
+def test_a_run_is_simulated_with_its_control_and_its_marks(
+    tmp_path: Path, tcp: str, queue: str, congestion: str, marked_from: float
+) -> None:
+    systems = tuple(replace(one, tcp=tcp, queue=queue) for one in GREEDY.systems)
+    run = records.load(written(tmp_path / "run", replace(GREEDY, systems=systems)))
+    (trial,) = repeated(run)
+    assert (trial.tcp.congestion, trial.tcp.marked_from) == (congestion, marked_from)
 
 
 def test_the_command_tells_both(tmp_path: Path) -> None:
