@@ -258,7 +258,7 @@ def _tcp_settings(
         for factor in topology.factors.rates
     )
     marked_from = MARKED_FROM if how.pop("ecn") else 0.0
-    ports = {"levels_queue_bytes": of_levels, "marked_from": marked_from}
+    ports: dict[str, Any] = {"levels_queue_bytes": of_levels, "marked_from": marked_from}
     return TcpParameters(rate_mbit * 1e6, queue_bytes, header=header, **ports, **how)
 
 

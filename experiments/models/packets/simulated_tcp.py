@@ -18,7 +18,7 @@ from experiments.models.fluid.directed_links import (
     path_sums,
 )
 from experiments.models.fluid.ideal import ETHERNET_BYTES, TCP_IP_BYTES
-from experiments.models.packets.congestion import CONTROLS
+from experiments.models.packets.congestion import CONTROLS, DELAY
 from experiments.models.packets.controls.dctcp import FIRST_ALPHA
 from experiments.models.packets.packet_engine import (
     EVENTS,
@@ -246,6 +246,8 @@ def _flow_records(
     # The connection is open at the start: its handshake has measured the idle network.
     flows["round_trip_s"] = numpy.maximum(idle_s, AT_REST_S)
     flows["deviation_s"] = flows["round_trip_s"] / 2
+    if tcp.congestion == CONTROLS[DELAY]:
+        flows["ever_s"] = flows["round_trip_s"]
     return flows, int(segments.sum())
 
 

@@ -181,7 +181,7 @@ def test_a_mark_is_answered_like_a_loss_but_nothing_is_sent_again(control: int) 
 
 
 def test_a_timeout_halves_the_window_of_dctcp() -> None:
-    flow = flow_of(DCTCP, window=40.0, alpha=0.1)
+    flow = flow_of(DCTCP, window=40.0, alpha=0.1, sent=40, next=40)
     process_timeout(flow, 1.0)
     assert (flow.window, flow.threshold, flow.doing) == (1, 20, LOSS)
     process_ack(flow, ack_of(1, marked=True, stamp_s=2.0), 2.1, NO_LIMIT)
