@@ -17,6 +17,7 @@ from hosts.base.rules import Rule, SwitchPath
 from hosts.base.timers import PAPER, Timers
 from hosts.wire.dcn import DCN
 from hosts.wire.header import Header
+from hosts.wire.source_route import SOURCE_ROUTE
 from topos.base.errors import require
 
 Hop = tuple[int, int]  # sender and receiver of a hop, two neighbouring servers
@@ -43,7 +44,11 @@ class Network:
     usual : str, optional
         Default routing of live labs. Without it, the first routing with a router is used.
     headers : tuple of Header
-        Packet headers of the network, in addition to DCell's, which all networks use for messages.
+        Packet headers of the network, in addition to those of all networks: DCell's for messages,
+        and the source route for port addresses.
+    several : str, optional
+        Algorithm whose path sets are the paths of port addresses. Without it, the first algorithm
+        with a path set is used.
     """
 
     algorithms: Mapping[str, Algorithm]
@@ -52,6 +57,7 @@ class Network:
     distribution: Callable[[Any, int, Sequence[int]], Trees] | None = None
     usual: str = ""
     headers: tuple[Header, ...] = ()
+    several: str = ""
 
 
 @cache
@@ -61,10 +67,11 @@ def headers() -> tuple[Header, ...]:
     Networks may share a header: `hosts.rail` and `hosts.mesh` use that of BCube.
 
     >>> [header.name for header in headers()]
-    ['dcn', 'bcube']
+    ['dcn', 'source_route', 'bcube']
     """
     of_networks = (header for network in all_declared() for header in network.headers)
-    declared_headers = tuple({id(header): header for header in (DCN, *of_networks)}.values())
+    every = (DCN, SOURCE_ROUTE, *of_networks)
+    declared_headers = tuple({id(header): header for header in every}.values())
     for values in (
         [header.name for header in declared_headers],
         [form.name for header in declared_headers for form in header.forms],

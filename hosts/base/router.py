@@ -25,6 +25,7 @@ from hosts.base.allowance import Allowance
 from hosts.base.bandwidth import Bandwidth
 from hosts.base.neighbours import Neighbours
 from hosts.base.path import Step
+from hosts.base.pinning import Pinning
 from hosts.base.ports import arrival_port
 from hosts.base.timers import Timers, timers_for
 from hosts.base.unreached import UnreachedPairs
@@ -35,6 +36,7 @@ from hosts.wire.icmp import time_exceeded, unreachable
 from hosts.wire.ipv4 import FlowKey, Ipv4Header, decrement_ttl, flow_key
 from hosts.wire.messages import HeartBeat
 from hosts.wire.relay_keys import RelayKey
+from hosts.wire.source_route import VERSION as SOURCE_ROUTE_VERSION
 from topos.base.topology import Topology
 
 GIGABIT_BPS = 1e9
@@ -99,6 +101,7 @@ class Router:
         self.gone: set[Hashable] = set()
         self._beats_offloaded = False  # True if a data plane sends the heart-beats
         self._timeouts_offloaded = False  # True if a data plane detects heard and silent neighbours
+        self.pins: Pinning | None = None  # None without port addresses
         self._servers: dict[int, int | None] = {}  # cache of the server with each IPv4 address
         self._identification = self.random.getrandbits(32)
         self._unreached = UnreachedPairs()
@@ -111,6 +114,11 @@ class Router:
             self.agenda.set("neighbours", self.neighbours.next_timeout, self._check_timeouts)
 
     # -- methods that a data plane calls ---------------------------------------------------------
+
+    def use_port_addresses(self) -> None:
+        """Route packets of port addresses on pinned paths; called before the first packet."""
+        self.pins = Pinning(self)
+        self._servers.clear()
 
     def send(self, packet: bytes, now: float) -> list[Action]:
         """Process an IPv4 packet from a local application."""
@@ -143,6 +151,8 @@ class Router:
         self.topology = topology
         self.neighbours.resize(topology, now)
         self._servers.clear()
+        if self.pins:
+            self.pins.resize(topology)
         if self.watches_neighbours:  # reports of the data plane may be late while its ports change
             self.agenda.set("heart-beat", now, self._send_heart_beats)
         actions = self.resized(now)
@@ -241,6 +251,10 @@ class Router:
     def incoming(self, port: int, peer: int, frame: Frame, now: float) -> list[Action]:
         """Return the actions for a received frame other than a heart-beat."""
         raise NotImplementedError
+
+    def rerouted(self, packet: bytes, flow: FlowKey, destination: int, now: float) -> list[Action]:
+        """Return the actions for another server's packet whose pinned path is down here."""
+        return self.outgoing(packet, flow, destination, now)
 
     def link_changed(self, step: Step, up: bool, now: float) -> list[Action]:
         """Return the router's actions after a link of this server went up or down."""
@@ -355,7 +369,8 @@ class Router:
                 self._servers.clear()
             server: int = self.topology.server_of_ipv4(ipv4)
             known = 0 <= server < self.topology.servers and self.topology.ipv4(server) == ipv4
-            self._servers[ipv4] = server if known else None
+            of_port = self.pins.server_of(ipv4) if self.pins else None
+            self._servers[ipv4] = server if known else of_port
         return self._servers[ipv4]
 
     # -- implementation common to all routers ----------------------------------------------------
@@ -369,13 +384,17 @@ class Router:
             return self.external(packet, flow, now)
         if destination == self.server:
             return [Deliver(packet)]
-        return self.outgoing(packet, flow, destination, now)
+        pinned = self.pins.outgoing(packet, flow, destination) if self.pins else []
+        return pinned or self.outgoing(packet, flow, destination, now)
 
     def _process_frame(self, port: int, peer: int, frame: Frame, now: float) -> list[Action]:
         """Process a received frame: a heart-beat directly, any other frame by `incoming`."""
         if frame.ethertype == ETH_DCN and frame.data[1:2] == _HEART_BEAT:
             header, body = DcnHeader.parse(frame.data)
             return self._receive_heart_beat(port, header, HeartBeat.parse(body), now)
+        is_dcn = frame.ethertype == ETH_DCN and frame.data
+        if self.pins and is_dcn and frame.data[0] >> 4 == SOURCE_ROUTE_VERSION:
+            return self.pins.incoming(frame.data, now)
         return self.incoming(port, peer, frame, now)
 
     def _receive_heart_beat(
@@ -423,6 +442,8 @@ class Router:
                 self.gone.add(step)
             if up:
                 self._unreached.clear()
+                if self.pins:  # flows return to their pinned paths
+                    self.own_answers_change()
             self.counters["link up" if up else "link down"] += 1
             self.news.append((now, step, up))
             actions += self.link_changed(step, up, now)

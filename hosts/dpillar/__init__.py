@@ -86,4 +86,5 @@ NETWORK = Network(
         ),
     },
     rules=RULES,
+    several="mp-far-side",  # the other path sets lack disjoint paths by both ports for some pairs
 )

@@ -202,6 +202,10 @@ class Tunnelling(Router):
             return [Drop("protocol is reserved for routing", packet)]
         if self.server_of(flow.source) != self.server:
             return [Drop("source is not this server", packet)]
+        return self.rerouted(packet, flow, destination, now)
+
+    def rerouted(self, packet: bytes, flow: FlowKey, destination: int, now: float) -> list[Action]:
+        """Send a packet from here in the tunnel chosen for it, also for another source."""
         proxies = self.tunnel_for(packet, flow, destination, now)
         if proxies is None:
             return [Drop(NO_PATH, packet, unreached=True)]

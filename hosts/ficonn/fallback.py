@@ -106,6 +106,12 @@ class Fallback(Router):
             header = header._replace(proxy=header.destination)
         return self._tor_action(destination, header, packet, repeat)
 
+    def rerouted(self, packet: bytes, flow: FlowKey, destination: int, now: float) -> list[Action]:
+        """Forward another server's packet by TOR: only a flow's source probes for paths."""
+        header = self._header(self.server, destination, packet[_TTL])
+        sent = self._tor_action(destination, header, packet, None)
+        return [sent or Drop(NEXT_HOP_DOWN, packet)]
+
     def forward_by_tor(
         self, packet: bytes, source: int, destination: int, now: float
     ) -> list[Action]:

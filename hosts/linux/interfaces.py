@@ -11,7 +11,7 @@ import fcntl
 import os
 import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from hosts.linux import netlink_numbers as nl
 from hosts.linux.netlink import (
@@ -71,6 +71,23 @@ class InterfaceChanges:
         self._request(
             nl.RTM_NEWROUTE, nl.NLM_F_CREATE, body, f"route everything to interface {index}"
         )
+
+    def add_address_network(
+        self, index: int, addresses: Iterable[int], network: tuple[int, int], source: int
+    ) -> None:
+        """Add to the batch: addresses of an interface, and the route to their network.
+
+        `network` is address and prefix length; packets to it have the source address `source`.
+        """
+        for address in addresses:  # with a longer prefix, the kernel would add a route of its own
+            self.add_address(index, address, 32)
+        first, prefix_length = network
+        how = nl.RT_TABLE_MAIN, nl.RTPROT_STATIC, nl.RT_SCOPE_LINK, nl.RTN_UNICAST
+        body = struct.pack("=BBBBBBBBI", socket.AF_INET, prefix_length, 0, 0, *how, 0)
+        body += attribute(nl.RTA_DST, first.to_bytes(4, "big")) + number(nl.RTA_OIF, index)
+        body += attribute(nl.RTA_PREFSRC, source.to_bytes(4, "big"))
+        deed = f"route a network to interface {index}"
+        self._request(nl.RTM_NEWROUTE, nl.NLM_F_CREATE, body, deed)
 
     def attach(self, index: int, program: int, *, egress: bool) -> None:
         """Add to the batch: attach an eBPF program to an interface as a clsact filter."""

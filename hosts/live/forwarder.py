@@ -35,6 +35,7 @@ from hosts.live.python_table import PythonTable
 from hosts.live.settings import LabSettings
 from hosts.live.tracing import trace_of
 from hosts.wire.frame import Frame
+from topos.base.addressing import PORT_NETWORK, PORT_PREFIX_LENGTH
 from topos.base.spec import parse
 from topos.base.topology import Topology
 
@@ -128,8 +129,11 @@ class Forwarder:
         index = socket.if_nametoindex(APPLICATION_INTERFACE)
         changes = InterfaceChanges()
         changes.set_link(index, {ACCEPT_LOCAL: 1}, mtu=settings.mtu, up=True)
-        prefix_length = self.topology.ip_prefix_length
-        changes.add_address(index, self.topology.ipv4(self.server), prefix_length)
+        topology, own = self.topology, self.topology.ipv4(self.server)
+        changes.add_address(index, own, topology.ip_prefix_length)
+        if settings.port_addresses:
+            own_ports = [topology.port_ipv4(self.server, port) for port in range(topology.ports)]
+            changes.add_address_network(index, own_ports, (PORT_NETWORK, PORT_PREFIX_LENGTH), own)
         changes.route_everything_to(index)
         changes.apply()
 

@@ -343,7 +343,7 @@ def _run_forwarder(
 
 def _new_router(server: int, prepared: PreparedNetwork, seed: int) -> Router:
     network, settings, timers = prepared
-    return router_for(network, settings.routing)(
+    router = router_for(network, settings.routing)(
         network,
         server,
         timers=timers,
@@ -352,6 +352,9 @@ def _new_router(server: int, prepared: PreparedNetwork, seed: int) -> Router:
         now=time.monotonic(),
         **settings.options,
     )
+    if settings.port_addresses:
+        router.use_port_addresses()
+    return router
 
 
 def main(channel: int, lifeline: int) -> None:

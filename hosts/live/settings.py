@@ -28,6 +28,8 @@ class LabSettings:
     # TCP congestion control of all programs on the servers: one of the kernel's, a shipped one, or
     # a file NAME.bpf.c; "" for the kernel's default
     tcp: str = ""
+    # Addresses of servers' ports, next to the servers' own (`hosts.base.pinned_paths`)
+    port_addresses: bool = False
     queue: str = "droptail"  # queueing of every port: droptail, codel, fq_codel or ecn
     # queue length of every port in packets, bytes or time: "100 packets", "150 kB", "10ms"
     queue_length: str = ""

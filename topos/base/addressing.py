@@ -28,6 +28,13 @@ class ServerPort(NamedTuple):
     port: int
 
 
+class End(NamedTuple):
+    """An end of a packet: a server, and a port if the address is that of the port."""
+
+    server: int
+    port: int | None = None
+
+
 class UidAddresses:
     """Default addresses of a network: server ``uid`` has the uid-th host address of 10.0.0.0/8.
 
@@ -105,6 +112,11 @@ class UidAddresses:
         if 0 <= server < self.servers and self.port_ipv4(server, port) == ipv4:
             return ServerPort(server, port)
         return None
+
+    def end_ip(self, end: End) -> str:
+        """Return the IPv4 address of a server or of one of its ports, as text."""
+        server, port = end
+        return self.ip(server) if port is None else dotted_quad(self.port_ipv4(server, port))
 
     def mac_number(self, node: Number, port: Number) -> Number:
         """Return the MAC address of a node's port as a 48-bit number."""

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from topos.base.addressing import UidAddresses
+from topos.base.addressing import End, UidAddresses
 from topos.base.errors import PillarboxError, UnknownNameError, require
 from topos.base.layout import Layout, grid_layout
 from topos.base.levels import LevelFactors
@@ -383,6 +383,31 @@ class Topology(UidAddresses, ABC):
             )
             return number
         return self.server(text.removesuffix(f".{self.kind}"))
+
+    def end(self, text: str) -> End:
+        """Return the end that a server's name or a port's (``0.0%1``, ``h0-1``) describes.
+
+        >>> import topos
+        >>> topos.parse("bcube,4,1").end("0.3%1"), topos.parse("bcube,4,1").end("0.3")
+        (End(server=3, port=1), End(server=3, port=None))
+        """
+        name, mark, port = text.partition("-" if text[:1] == "h" else "%")
+        server = self.node(name)
+        require(server < self.servers, f"{name} is a switch: name a server")
+        if not mark:
+            return End(server)
+        require(
+            _is_number(port) and int(port) < self.ports,
+            f"{text} is not a port's address: ports of {self.spec} are numbered from 0 to "
+            f"{self.ports - 1}, such as {self.address(server)}%{self.ports - 1}",
+        )
+        self.check_ports_addressable()
+        return End(server, int(port))
+
+    def end_name(self, end: End) -> str:
+        """Return the name of a packet's end, the text form that `end` parses."""
+        port = "" if end.port is None else f"%{end.port}"
+        return f"{self.address(end.server)}{port}"
 
     def name(self, node: int) -> str:
         """Return a server's address or a switch's name, the text form that `node` parses."""

@@ -139,7 +139,9 @@ class ClusterFabric:
         )
         self._start_parts(range(self.machines))
         self.net.queue_bytes = self._cluster.ask(0, ask="queue")
-        server_names.make_known(self.lab.topology)
+        server_names.make_known(
+            self.lab.topology, port_addresses=self.lab.settings.port_addresses
+        )
         if crossing == SINGLE and self.lab.relays:
             self.lab.print_event(SINGLE_PACKETS)
 

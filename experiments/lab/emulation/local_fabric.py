@@ -26,6 +26,7 @@ from hosts.base.failures import Failures
 from hosts.base.load import router_for
 from hosts.linux.struct_ops import CongestionControl
 from hosts.live.settings import LabSettings
+from hosts.wire.source_route import SIZE as SOURCE_ROUTE_BYTES
 from topos.base.errors import require
 from topos.base.topology import Topology
 
@@ -86,6 +87,7 @@ class LocalFabric:
         lab, settings = self.lab, self.lab.settings
         router = router_for(lab.topology, lab.routing) if lab.relays else None
         header = router.header_bytes() if router else 0
+        header = max(header, SOURCE_ROUTE_BYTES) if settings.port_addresses else header
         at_once_s = shaping.catch_up_s(settings.catch_up)
         return Queue(settings.queue, settings.queue_length, header, at_once_s)
 
@@ -126,7 +128,11 @@ class LocalFabric:
                 write_sysctl(congestion.DEFAULT, self.lab.tcp)
 
     def _name_servers(self) -> None:
-        server_names.make_known(self.lab.topology, map(self.lab.host, self.lab.here()))
+        server_names.make_known(
+            self.lab.topology,
+            map(self.lab.host, self.lab.here()),
+            port_addresses=self.lab.settings.port_addresses,
+        )
 
     def stop(self) -> None:
         """End all programs, forwarders, servers, switches and cables."""

@@ -3,7 +3,8 @@
 The host name of a server is ``h19``, Mininet's name: programs on the server get it as their host
 name, and all programs of the lab resolve it to the server's IP address. Aliases are
 ``4-3.dcell``, which the reverse look-up of the IP address returns (a legal host name, so that it
-can be resolved again), ``4.3.dcell`` and ``s4-3``.
+can be resolved again), ``4.3.dcell`` and ``s4-3``. In labs with port addresses, ``h19-1`` is the address of port 1, which
+command lines also name ``4.3%1``.
 
 Programs do not resolve the bare address: inet_aton parses 4.3 as the IPv4 address 4.0.0.3, and
 getaddrinfo and gethostbyname call it before they read /etc/hosts. Therefore, addresses in a
@@ -20,12 +21,13 @@ from typing import Any
 
 from experiments.lab.emulation.external_network import ADDRESS, OUTSIDE
 from experiments.lab.linux import sandbox
+from topos.base.addressing import End
 from topos.base.errors import PillarboxError
 from topos.base.topology import Topology
 
 # Matches a server address in a command argument, as in root@4.3, http://4.3:80/, 4.3:/folder.
 _MENTION = re.compile(
-    r"((?:[a-z+]+://)?(?:[\w.+-]+@)?)(\d+(?:\.\d+)+|h\d+)((?:[:/].*)?)", re.DOTALL
+    r"((?:[a-z+]+://)?(?:[\w.+-]+@)?)(\d+(?:\.\d+)+(?:%\d+)?|h\d+(?:-\d+)?)((?:[:/].*)?)", re.DOTALL
 )
 # Programs whose arguments are hosts: an address that no server has is an error in these.
 _ASK_HOSTS = {"ping", "traceroute", "tracepath", "mtr", "iperf", "iperf3", "curl", "wget", "ssh"}
@@ -39,18 +41,21 @@ _UNUSUAL = re.compile(r"[^a-z0-9-]")  # characters not allowed in a host name
 _WORDS = re.compile(r"(?:[^\s'\"\\;|&<>()]|'[^']*'|\"(?:\\.|[^\"])*\"|\\.)+")
 
 
-def make_known(topology: Topology, hosts: Iterable[Any] = ()) -> None:
+def make_known(
+    topology: Topology, hosts: Iterable[Any] = (), *, port_addresses: bool = False
+) -> None:
     """Write the servers' names to the lab's /etc/hosts; set the host names of the Mininet hosts.
 
     Outside a sandbox, programs use the machine's names, and also keep its host name.
     """
-    if sandbox.name_hosts([f"{ADDRESS} {OUTSIDE}", *hosts_lines(topology)]):
+    lines = [f"{ADDRESS} {OUTSIDE}", *hosts_lines(topology, port_addresses=port_addresses)]
+    if sandbox.name_hosts(lines):
         for host in hosts:
             host.live_namespace().set_host_name(host.name)
 
 
-def hosts_lines(topology: Topology) -> Iterator[str]:
-    """Yield a line of /etc/hosts for each server.
+def hosts_lines(topology: Topology, *, port_addresses: bool = False) -> Iterator[str]:
+    """Yield a line of /etc/hosts for each server, and for each port that has an address.
 
     >>> import topos
     >>> list(hosts_lines(topos.parse("dcell,4,1")))[19]
@@ -62,6 +67,9 @@ def hosts_lines(topology: Topology) -> Iterator[str]:
         hyphened = address.replace(".", "-")
         names = f"{hyphened}.{network}", topology.node_name(server)
         yield " ".join([topology.ip(server), *names, f"{address}.{topology.kind}", f"s{hyphened}"])
+        for port in range(topology.ports) if port_addresses else ():
+            ip = topology.end_ip(End(server, port))
+            yield f"{ip} {topology.node_name(server)}-{port}"
 
 
 def shell_prompt(topology: Topology, node: int) -> str:
@@ -76,6 +84,8 @@ def with_ips(topology: Topology, words: Sequence[str]) -> list[str]:
     >>> dcell = topos.parse("dcell,4,1")
     >>> " ".join(with_ips(dcell, "ping -i 0.2 -c 3 4.3".split()))
     'ping -i 0.2 -c 3 10.0.0.20'
+    >>> " ".join(with_ips(dcell, "ping -I 0.0%1 4.3%0".split()))
+    'ping -I 172.17.0.1 172.16.0.20'
     >>> with_ips(dcell, ["echo", "http://4.3:80/0.1", "4.4", "10.0.0.2", "1.1x"])
     ['echo', 'http://10.0.0.20:80/0.1', '4.4', '10.0.0.2', '1.1x']
 
@@ -116,7 +126,7 @@ def _word_with_ip(topology: Topology, word: str, program: str) -> str:
         topology.server_of_ip(name)
         return word
     try:
-        return f"{before}{topology.ip(topology.node(name))}{behind}"
+        return f"{before}{topology.end_ip(topology.end(name))}{behind}"
     except PillarboxError as error:
         if not program or name.count(".") + 1 == _IPV4_NUMBERS:
             return word

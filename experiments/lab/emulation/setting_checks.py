@@ -106,6 +106,15 @@ def _check_tcp(_topology: Topology, settings: LabSettings) -> None:
         congestion.source_of(settings.tcp)
 
 
+def _check_port_addresses(topology: Topology, settings: LabSettings) -> None:
+    if settings.port_addresses:
+        require(
+            topology.ports > 1,
+            f"a server of {topology.spec} has one port: port addresses need several",
+        )
+        topology.check_ports_addressable()
+
+
 def _check_queue(_topology: Topology, settings: LabSettings) -> None:
     Queue(settings.queue).check()
 
@@ -129,6 +138,7 @@ _CHECKS: dict[str, Callable[[Topology, LabSettings], None]] = {
     "delay": _check_delay,
     "mtu": _check_mtu,
     "tcp": _check_tcp,
+    "port_addresses": _check_port_addresses,
     "queue": _check_queue,
     "queue_length": _check_queue_length,
     "catch_up": _check_catch_up,
