@@ -25,6 +25,7 @@ from hosts.base.ports import arrival_port
 from hosts.base.router import Router
 from hosts.memory.frame_devices import Device, FrameHop, pass_devices
 from hosts.wire.marks import serial_of, udp_packet
+from topos.base.addressing import NO_PORTS, EndPorts
 from topos.base.polymorphic import NOTHING
 from topos.base.topology import Topology
 
@@ -137,14 +138,24 @@ class MemoryNetwork:
     # -- packets ---------------------------------------------------------------------------------
 
     def send_udp(
-        self, source: int, destination: int, *, source_port: int = 4000, size: int = 0
+        self,
+        source: int,
+        destination: int,
+        *,
+        source_port: int = 4000,
+        size: int = 0,
+        ports: EndPorts = NO_PORTS,
     ) -> Trip:
         """Send a UDP packet from a server's application; return its trip, filled in later."""
         serial = len(self.trips)
         trip = Trip(source, destination, self.now)
         self.trips.append(trip)
         packet = udp_packet(
-            self.topology, source, destination, serial=serial, source_port=source_port, size=size
+            *(self.topology, source, destination),
+            serial=serial,
+            source_port=source_port,
+            size=size,
+            ports=ports,
         )
         self.send(source, packet)
         return trip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 
 from hosts.wire.ipv4 import Ipv4Header
+from topos.base.addressing import NO_PORTS, End, EndPorts
 from topos.base.topology import Topology
 
 # Type of service of traced packets, which data planes always pass to the router (see packet.h).
@@ -25,12 +26,17 @@ def udp_packet(
     source_port: int = 4000,
     destination_port: int = 5000,
     size: int = 0,
+    ports: EndPorts = NO_PORTS,
 ) -> bytes:
-    """Return a UDP packet with a serial number between two servers, padded to `size` bytes."""
+    """Return a UDP packet with a serial number between two servers, padded to `size` bytes.
+
+    `ports` are the servers' ports whose addresses the packet has, in labs with port addresses.
+    """
     payload = udp_payload(serial)
     payload += bytes(max(0, size - 28 - len(payload)))
     udp = _UDP_HEADER.pack(source_port, destination_port, 8 + len(payload), 0) + payload
-    header = Ipv4Header(topology.ipv4(source), topology.ipv4(destination), UDP, ttl=64)
+    ends = End(source, ports[0]), End(destination, ports[1])
+    header = Ipv4Header(*map(topology.end_ipv4, ends), UDP, ttl=64)
     return header.pack(udp)
 
 

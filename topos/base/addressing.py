@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from topos.base.errors import PillarboxError, require
 from topos.base.polymorphic import Number
@@ -33,6 +33,11 @@ class End(NamedTuple):
 
     server: int
     port: int | None = None
+
+
+# Ports of a packet's source and destination address; None for a server's own address.
+EndPorts: TypeAlias = tuple[int | None, int | None]
+NO_PORTS: EndPorts = (None, None)
 
 
 class UidAddresses:
@@ -113,10 +118,14 @@ class UidAddresses:
             return ServerPort(server, port)
         return None
 
+    def end_ipv4(self, end: End) -> int:
+        """Return the IPv4 address of a server or of one of its ports, as a 32-bit number."""
+        server, port = end
+        return int(self.ipv4(server)) if port is None else self.port_ipv4(server, port)
+
     def end_ip(self, end: End) -> str:
         """Return the IPv4 address of a server or of one of its ports, as text."""
-        server, port = end
-        return self.ip(server) if port is None else dotted_quad(self.port_ipv4(server, port))
+        return dotted_quad(self.end_ipv4(end))
 
     def mac_number(self, node: Number, port: Number) -> Number:
         """Return the MAC address of a node's port as a 48-bit number."""

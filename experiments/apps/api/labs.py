@@ -62,6 +62,9 @@ class Lab:
     tcp : str
         TCP congestion control of the servers' programs: one of the kernel's, ``"dctcp"``,
         ``"delay"``, ``"scalable"``, or a file NAME.bpf.c.
+    port_addresses : bool
+        True for an IP address per port of a server, such as ``0.0%1``: packets of two addresses
+        keep to their ports.
     queue : str
         Queueing discipline of every port.
     queue_length : str
@@ -100,6 +103,7 @@ class Lab:
         loss: float | None = None,
         mtu: int = 1500,
         tcp: str = "",
+        port_addresses: bool = False,
         queue: Literal["droptail", "codel", "fq_codel", "ecn"] = "droptail",
         queue_length: str = "",
         gateways: Sequence[str] = (),
@@ -130,6 +134,7 @@ class Lab:
         }
         given = {name: value for name, value in options.items() if value not in (None, "")}
         words = [f"{_command_line_option(name)}={value}" for name, value in given.items()]
+        words += ["--port-addresses"] if port_addresses else []
         words += [f"--gateway={server}" for server in gateways]
         words += [f"--controller={file}" for file in controller]
         with tempfile.TemporaryFile() as errors:

@@ -47,6 +47,7 @@ from experiments.lab.emulation.routers import Routers
 from experiments.lab.emulation.vxlan_cables import PACKED, SINGLE, WHOLE
 from experiments.lab.linux import cgroups
 from hosts.base.failures import Failures
+from topos.base.addressing import NO_PORTS, EndPorts
 from topos.base.errors import PillarboxError, UnsupportedError, require
 
 if TYPE_CHECKING:
@@ -304,11 +305,15 @@ class ClusterFabric:
             self.ask_living_machines(least=1, ask="inform", nodes=nodes, links=links)
 
     def echoes(
-        self, source: int, destinations: Sequence[int], wait_s: float
+        self,
+        source: int,
+        destinations: Sequence[int],
+        wait_s: float,
+        ports: EndPorts = NO_PORTS,
     ) -> dict[int, float | None]:
         """Ping each destination once from the source's machine; return RTTs in ms."""
         there = list(destinations)
-        found = self.ask_part(source, ask="echo", destinations=there, wait_s=wait_s)
+        found = self.ask_part(source, ask="echo", destinations=there, wait_s=wait_s, ports=ports)
         return dict(zip(there, found, strict=True))
 
     def machine_of(self, node: int) -> int:

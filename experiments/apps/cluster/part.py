@@ -151,9 +151,15 @@ class PartFabric(LocalFabric):
         }
 
     def _echo(
-        self, ask: str, server: int, destinations: list[int], wait_s: float
+        self,
+        ask: str,
+        server: int,
+        destinations: list[int],
+        wait_s: float,
+        ports: list[int | None],
     ) -> list[float | None]:
-        found = self.echoes(server, destinations, wait_s)
+        out_by, in_by = ports
+        found = self.echoes(server, destinations, wait_s, (out_by, in_by))
         return [found[one] for one in destinations]
 
     def _open_listener(self, server: int) -> None:

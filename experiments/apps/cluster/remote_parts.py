@@ -25,6 +25,7 @@ from experiments.lab.linux import cgroups
 from experiments.runs.control.client import entrance
 from hosts.base.fault_kinds import LOST_ONE_WAY, FaultKind
 from hosts.linux.calls import inside
+from topos.base.addressing import NO_PORTS, EndPorts
 from topos.base.errors import PillarboxError, UnsupportedError, require
 
 if TYPE_CHECKING:
@@ -191,9 +192,16 @@ class DistributedTracer(PacketTracer):
         self._fabric.ask_part(server, ask="trace listen")
         return nullcontext()
 
-    def send(self, serial: int, source: int, destination: int, source_port: int) -> None:
+    def send(
+        self,
+        serial: int,
+        source: int,
+        destination: int,
+        source_port: int,
+        ports: EndPorts = NO_PORTS,
+    ) -> None:
         """Have the source's machine send a marked packet."""
-        packet = [serial, source, destination, source_port]
+        packet = [serial, source, destination, source_port, ports]
         self._fabric.ask_part(source, ask="trace send", packet=packet)
 
     def _trace_switches(

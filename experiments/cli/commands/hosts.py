@@ -20,7 +20,8 @@ from experiments.base.arguments import answer, json_option, lab
 def command(number: int | None, slots: int, as_json: bool) -> None:
     """Print the live servers of a running lab as an Open MPI host file.
 
-    Each line has a server's IP address and slots, and its address and name as a comment.
+    Each line has a server's IP address and slots, and its address and name as a comment; with port
+    addresses also those of its ports.
 
     \b
     sudo ./pillarbox hosts > hosts
@@ -31,5 +32,13 @@ def command(number: int | None, slots: int, as_json: bool) -> None:
     found = [
         {**one, "slots": slots} for one in ask(lab_registry.folder_of(number), ask="hosts")["hosts"]
     ]
-    lines = [f"{one['ip']} slots={slots} # {one['server']} {one['name']}" for one in found]
+    lines = [
+        " ".join(
+            [
+                f"{one['ip']} slots={slots} # {one['server']} {one['name']}",
+                *(f"{one['server']}%{port} {ip}" for port, ip in enumerate(one.get("port_ips", []))),
+            ]
+        )
+        for one in found
+    ]
     answer(as_json, {"hosts": found}, "\n".join(lines))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import click
 
 from experiments.base.arguments import answer, complete, fail, json_option, network, routing_option
-from hosts.base.algorithms import algorithms, choose, route
+from hosts.base.algorithms import Routed, algorithms, choose, route
 from hosts.base.failures import Failures, parse_failures
 from hosts.base.load import router_file_errors, router_for
 from hosts.base.path import Path, switches_between
+from hosts.base.pinned_paths import pinned_path
 from hosts.memory.tryout import network_of, packet_path
 from topos.base.errors import require
 from topos.base.topology import Topology
@@ -52,14 +53,18 @@ def command(
 ) -> None:
     """Print the path from one server to another: servers, ports, switches.
 
-    Exit code 1: the packet is dropped; the reason is printed.
+    0.0%1 is the address of port 1 of server 0.0 in a lab with port addresses. Such a packet keeps
+    to its pinned path, unless that has failed. Exit code 1: the packet is dropped; the reason is
+    printed.
 
     \b
     pillarbox path dcell,4,1 0.0 4.3
     pillarbox path dpillar,8,2 0.0.0 0.3.3 --all --direction ccw
+    pillarbox path bcube,4,1 0.0%1 2.3
     pillarbox path bcube,4,1 0.0 2.3 --fail 'stop s4' --routing bsr --protocol
     """
-    ends = topology.server(source), topology.server(destination)
+    begin, end = topology.end(source), topology.end(destination)
+    ends = begin.server, end.server
     failures = parse_failures(topology, fail)
     if routing and routing.endswith(".py"):
         name, about, protocol = routing, routing, True
@@ -72,6 +77,14 @@ def command(
             routed = packet_path(network_of(topology, router_for(topology, name), failures), *ends)
     else:
         routed = route(topology, name, *ends, failures, several=several)
+    if begin.port is not None or end.port is not None:
+        require(
+            not (several or protocol or routing or direction),
+            "the ports decide the path: leave out --all, --protocol, --routing and --direction",
+        )
+        pinned = pinned_path(topology, begin.server, begin.port, end.server, end.port)
+        if pinned and not failures.first_on(topology, pinned):
+            routed, about = Routed([pinned]), "pinned to the ports"
     disjoint_count = _disjoint_paths(topology, *ends) if several else None
     if as_json:
         paths = [[topology.address(server) for server in path.servers] for path in routed.paths]

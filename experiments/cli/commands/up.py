@@ -77,6 +77,11 @@ if TYPE_CHECKING:
     "(dctcp, delay, scalable), or your NAME.bpf.c (see `cc`).",
 )
 @click.option(
+    "--port-addresses",
+    is_flag=True,
+    help="Give every port of a server an IP address; packets of two addresses keep to their ports.",
+)
+@click.option(
     "--queue",
     type=click.Choice(["droptail", "codel", "fq_codel", "ecn"]),
     default="droptail",
@@ -160,6 +165,7 @@ def command(
     sudo ./pillarbox up dcell,4,1 --page
     sudo ./pillarbox up bcube,4,1 --routing bsr --rate-mbit 100 --exec commands.txt
     sudo ./pillarbox up bcube,4,1,rates=9:1 --rate-mbit 10
+    sudo ./pillarbox up bcube,4,1 --port-addresses
     sudo ./pillarbox up dcell,4,1 --detach
     sudo ./pillarbox up tree,4,4 --controller my_switch.py
     sudo ./pillarbox up dcell,4,1 --machines 2

@@ -37,6 +37,7 @@ from hosts.base.failures import Failures, failure_texts
 from hosts.base.fault_kinds import CARRIER_LOST, RACK, SERVER, fault_kind
 from hosts.base.faults import Fault
 from hosts.live.settings import LabSettings
+from topos.base.addressing import NO_PORTS, End, EndPorts
 from topos.base.errors import require
 from topos.base.topology import Topology
 
@@ -89,7 +90,11 @@ class Fabric(Protocol):
         """Return the command prefix that starts programs on a server of another computer."""
 
     def echoes(
-        self, source: int, destinations: Sequence[int], wait_s: float
+        self,
+        source: int,
+        destinations: Sequence[int],
+        wait_s: float,
+        ports: EndPorts = NO_PORTS,
     ) -> dict[int, float | None]:
         """Ping each destination once; return RTTs in ms by destination, None after a timeout."""
 
@@ -261,6 +266,17 @@ class Lab:
 
     # -- names -----------------------------------------------------------------------------------
 
+    def end(self, text: str) -> End:
+        """Return the end of a packet that a server's name, or a port's such as 0.0%1, describes."""
+        if "%" not in text and text[:1] != "h":
+            return End(self.server(text))
+        end = self.topology.end(text)
+        require(
+            end.port is None or self.settings.port_addresses,
+            f"ports have no addresses in this lab: up {self.topology.spec} --port-addresses",
+        )
+        return end
+
     def server(self, text: str) -> int:
         """Return the server with an address or host name (``h7``)."""
         node = self.node(text)
@@ -336,13 +352,18 @@ class Lab:
 
     # -- paths of packets ------------------------------------------------------------------------
 
-    def trace(self, source: int, destination: int, *, source_port: int = 0) -> dict[str, Any]:
+    def trace(
+        self, source: int, destination: int, *, source_port: int = 0, ports: EndPorts = NO_PORTS
+    ) -> dict[str, Any]:
         """Send a marked packet between servers and return its path; see `PacketTracer.trace`."""
-        return self.fabric.tracer.trace(source, destination, source_port)
+        return self.fabric.tracer.trace(source, destination, source_port, ports)
 
-    def computed(self, source: int, destination: int) -> list[str]:
-        """Return the path between two servers that the routing computes with all failures known."""
-        return computed(self.topology, self.routing, source, destination, self.failures())
+    def computed(self, source: int, destination: int, ports: EndPorts = NO_PORTS) -> list[str]:
+        """Return the path between two servers that the routing computes with all failures known.
+
+        Between the addresses of ports it is their pinned path, unless that has failed.
+        """
+        return computed(self.topology, self.routing, source, destination, self.failures(), ports)
 
     # -- the log ---------------------------------------------------------------------------------
 

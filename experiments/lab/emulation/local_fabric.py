@@ -27,6 +27,7 @@ from hosts.base.load import router_for
 from hosts.linux.struct_ops import CongestionControl
 from hosts.live.settings import LabSettings
 from hosts.wire.source_route import SIZE as SOURCE_ROUTE_BYTES
+from topos.base.addressing import NO_PORTS, End, EndPorts
 from topos.base.errors import require
 from topos.base.topology import Topology
 
@@ -215,11 +216,17 @@ class LocalFabric:
         return []
 
     def echoes(
-        self, source: int, destinations: Sequence[int], wait_s: float
+        self,
+        source: int,
+        destinations: Sequence[int],
+        wait_s: float,
+        ports: EndPorts = NO_PORTS,
     ) -> dict[int, float | None]:
         """Ping each destination once; return RTTs in ms by destination, None after a timeout."""
         namespace = self.lab.host(source).live_namespace()
-        return echoes(namespace, self.lab.topology, destinations, wait_s)
+        topology, (out_by, in_by) = self.lab.topology, ports
+        own = "" if out_by is None else topology.end_ip(End(source, out_by))
+        return echoes(namespace, topology, destinations, wait_s, own, in_by)
 
     def bytes_sent(self) -> dict[str, int]:
         """Return the number of bytes sent by each port of each server, by interface name."""

@@ -20,8 +20,10 @@ from experiments.lab.observe.switch_tracing import SwitchTracer
 from hosts.base.algorithms import route
 from hosts.base.failures import Failures
 from hosts.base.path import Path, switches_between
+from hosts.base.pinned_paths import pinned_path
 from hosts.linux.calls import readable
 from hosts.wire.marks import TRACED, udp_payload
+from topos.base.addressing import NO_PORTS, End, EndPorts
 from topos.base.errors import require
 from topos.base.topology import Topology
 
@@ -44,10 +46,25 @@ class PacketTracer:
         self._forwarders, self._dead = forwarders, dead
         self._serials = count(1)
 
-    def trace(self, source: int, destination: int, source_port: int = 0) -> dict[str, Any]:
+    def trace(
+        self,
+        source: int,
+        destination: int,
+        source_port: int = 0,
+        ports: EndPorts = NO_PORTS,
+    ) -> dict[str, Any]:
         """Send a marked packet and return its path, hop by hop.
 
         If servers do not relay, the hops are the switches that the packet reached.
+
+        Parameters
+        ----------
+        source, destination : int
+            The two servers.
+        source_port : int
+            UDP port that the packet is sent from; 0 for any.
+        ports : pair of int or None
+            Ports of the servers whose addresses the packet has, in labs with port addresses.
 
         Returns
         -------
@@ -68,7 +85,7 @@ class PacketTracer:
             if destination not in self._dead:
                 # A socket bound to the destination port prevents ICMP "port unreachable".
                 listeners.append(listening.enter_context(self.listener(destination)))
-            self.send(serial, source, destination, source_port)
+            self.send(serial, source, destination, source_port, ports)
             self._wait(listeners)
             deadline = time.monotonic() + TRACE_S
             found = self._trace_from_records(self._forwarders, serial, source)
@@ -79,13 +96,23 @@ class PacketTracer:
 
     def listener(self, server: int) -> Any:
         """Return a socket that receives marked packets at a server; the caller closes it."""
-        return self._udp_socket(server, self.topology.ip(server), TRACE_PORT)
+        return self._udp_socket(server, "", TRACE_PORT)
 
-    def send(self, serial: int, source: int, destination: int, source_port: int) -> None:
+    def send(
+        self,
+        serial: int,
+        source: int,
+        destination: int,
+        source_port: int,
+        ports: EndPorts = NO_PORTS,
+    ) -> None:
         """Send a marked UDP packet from a server to another."""
-        with self._udp_socket(source, "", source_port) as sender:
+        out_by, in_by = ports
+        own = "" if out_by is None else self.topology.end_ip(End(source, out_by))
+        target = self.topology.end_ip(End(destination, in_by))
+        with self._udp_socket(source, own, source_port) as sender:
             sender.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, TRACED)
-            sender.sendto(udp_payload(serial), (self.topology.ip(destination), TRACE_PORT))
+            sender.sendto(udp_payload(serial), (target, TRACE_PORT))
 
     def _wait(self, listeners: list[Any]) -> None:
         """Wait briefly for a marked packet at its destination, before servers' records are read."""
@@ -148,13 +175,23 @@ class PacketTracer:
 
 
 def computed(
-    topology: Topology, routing: str, source: int, destination: int, failures: Failures
+    topology: Topology,
+    routing: str,
+    source: int,
+    destination: int,
+    failures: Failures,
+    ports: EndPorts = NO_PORTS,
 ) -> list[str]:
     """Return the path of the routing with all failures known; empty if there is no path.
+
+    Between the addresses of ports it is their pinned path, unless that has failed.
 
     If servers do not relay, the path includes the switches. For a live flow, the switches' own
     hash selects one of several paths of equal cost.
     """
+    pinned = pinned_path(topology, source, ports[0], destination, ports[1])
+    if pinned and not failures.first_on(topology, pinned):
+        return named(topology, pinned, failures)
     if routing.endswith(".py"):
         return []
     found = route(topology, routing, source, destination, failures)

@@ -14,6 +14,7 @@ from typing import Any
 from hosts.linux.calls import readable
 from hosts.wire.header_layout import WireError, checksum
 from hosts.wire.ipv4 import ECHO, ICMP, Ipv4Header
+from topos.base.addressing import End, dotted_quad
 from topos.base.topology import Topology
 
 REQUEST, REPLY = 8, 0
@@ -28,8 +29,19 @@ def echoes(
     topology: Topology,
     destinations: Sequence[int],
     wait_s: float = WAIT_S,
+    own_ip: str = "",
+    port: int | None = None,
 ) -> dict[int, float | None]:
     """Ping each destination once from a server's namespace.
+
+    Parameters
+    ----------
+    namespace, topology, destinations, wait_s
+        Namespace of the source, the network, the servers to ping, and the timeout in seconds.
+    own_ip : str
+        Source address of the echoes; "" for the server's own.
+    port : int, optional
+        Port whose address is pinged at each destination, instead of the server's own address.
 
     Returns
     -------
@@ -38,17 +50,19 @@ def echoes(
     """
     found: dict[int, float | None] = dict.fromkeys(destinations)
     serial = next(_SERIALS) & 0xFFFF
-    waiting = {topology.ipv4(server): server for server in destinations}
+    addresses = {server: topology.end_ipv4(End(server, port)) for server in destinations}
+    waiting = {ipv4: server for server, ipv4 in addresses.items()}
     with namespace:
         made = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
     with made:
+        made.bind((own_ip, 0))
         sent_s = {}
         for server in destinations:
             sent_s[server] = time.monotonic()
             try:
-                made.sendto(_echo_request(serial), (topology.ip(server), 0))
+                made.sendto(_echo_request(serial), (dotted_quad(addresses[server]), 0))
             except OSError:  # no route to the server
-                waiting.pop(topology.ipv4(server), None)
+                waiting.pop(addresses[server], None)
         deadline = time.monotonic() + wait_s
         while waiting and readable([made], deadline - time.monotonic()):
             replier = waiting.pop(_replier_address(made.recv(LARGEST), serial), None)

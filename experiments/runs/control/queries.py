@@ -18,6 +18,7 @@ from hosts.base.algorithms import SHORTEST, algorithms, choose, route
 from hosts.base.failures import Failures
 from hosts.base.faults import Fault
 from hosts.base.path import Step
+from topos.base.addressing import NO_PORTS, End, EndPorts
 from topos.base.errors import require
 
 if TYPE_CHECKING:
@@ -31,9 +32,12 @@ LONGEST_LOG = 8192  # maximum number of bytes shown from the end of a forwarder'
 LEAD_S, GRACE_S, LOOK_S = 0.1, 10.0, 0.02
 
 
-def path(lab: Lab, source: int, destination: int) -> dict[str, Any]:
+def path(
+    lab: Lab, source: int, destination: int, ports: EndPorts = NO_PORTS
+) -> dict[str, Any]:
     """Return the path that the routing computes, and the path that a packet sent now takes."""
-    return {**lab.trace(source, destination), "computed": lab.computed(source, destination)}
+    taken = lab.trace(source, destination, ports=ports)
+    return {**taken, "computed": lab.computed(source, destination, ports)}
 
 
 def disjoint(lab: Lab, source: int, destination: int, *, by_paper: bool = True) -> dict[str, Any]:
@@ -84,15 +88,17 @@ def outcome(found: dict[str, Any]) -> str:
 # -- why -----------------------------------------------------------------------------------------
 
 
-def why(lab: Lab, source: int, destination: int) -> dict[str, Any]:
+def why(
+    lab: Lab, source: int, destination: int, ports: EndPorts = NO_PORTS
+) -> dict[str, Any]:
     """Trace a packet between two servers; return why it arrives or is lost, as sentences."""
     dead = [lab.name(end) for end in (source, destination) if end in lab.dead]
     because = [f"{name} is dead: revive {name}" for name in dead]
     found: dict[str, Any] = {}
     if source not in lab.dead:
-        found = path(lab, source, destination)
+        found = path(lab, source, destination, ports)
         because.append(f"a packet went {' '.join(found['path'])} ({outcome(found)})")
-        usual = computed(lab.topology, lab.routing, source, destination, Failures())
+        usual = computed(lab.topology, lab.routing, source, destination, Failures(), ports)
         because += _failures_at_next_hop(lab, found, usual)
         if found["delivered"]:
             because += _detour_sentence(lab, usual, found["path"])
@@ -218,11 +224,13 @@ def load_text(rows: list[dict[str, Any]]) -> str:
 # -- measuring -----------------------------------------------------------------------------------
 
 
-def ping(lab: Lab, source: int, destination: int) -> dict[str, Any]:
+def ping(lab: Lab, source: End, destination: End) -> dict[str, Any]:
     """Return the round-trip time of an echo in ms, None after a timeout."""
-    require_alive(lab, source)
-    ends = {"source": lab.name(source), "destination": lab.name(destination)}
-    return {**ends, "ms": lab.fabric.echoes(source, [destination], WAIT_S)[destination]}
+    require_alive(lab, source.server)
+    name, ports = lab.topology.end_name, (source.port, destination.port)
+    found = lab.fabric.echoes(source.server, [destination.server], WAIT_S, ports)
+    ends = {"source": name(source), "destination": name(destination)}
+    return {**ends, "ms": found[destination.server]}
 
 
 def pingall(lab: Lab) -> dict[str, Any]:

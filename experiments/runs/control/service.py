@@ -28,6 +28,7 @@ from experiments.runs.control import queries
 from experiments.runs.control.client import NAME, NAMESPACES, PROTOCOL
 from experiments.runs.control.verbs import VERBS, answer
 from hosts.linux.calls import current_host_name
+from topos.base.addressing import End
 from topos.base.errors import PillarboxError, error_kind, require
 
 CLIENT_S = 5.0  # timeout for a client's request, and for it to read the answer, in seconds
@@ -172,13 +173,15 @@ class Service:
 
     def _hosts(self) -> list[dict[str, Any]]:
         """Return the live servers, with their names and addresses for other programs."""
-        topology = self._lab.topology
+        topology, with_ports = self._lab.topology, self._lab.settings.port_addresses
+        ports = range(topology.ports) if with_ports else ()
         living = (one for one in range(topology.servers) if one not in self._lab.dead)
         return [
             {
                 "server": topology.address(one),
                 "name": topology.node_name(one),
                 "ip": topology.ip(one),
+                **({"port_ips": [topology.end_ip(End(one, port)) for port in ports]} if ports else {}),
             }
             for one in living
         ]

@@ -21,6 +21,7 @@ from experiments.runs.plans.fault_schedule import nodes_of
 from hosts.base.fault_kinds import fault_verbs
 from hosts.base.faults import Fault as Written
 from hosts.base.faults import ends_of, fault_form, read
+from topos.base.addressing import End, EndPorts
 from topos.base.errors import PillarboxError, UnknownNameError, meant, require
 
 if TYPE_CHECKING:
@@ -172,12 +173,12 @@ def _path(lab: Lab, words: list[str]) -> Answer:
     if words[2:] == ["all"]:
         found = queries.disjoint(lab, *_two_server_arguments(lab, words[:2], "path"))
         return Answer(found, queries.disjoint_text(found))
-    found = queries.path(lab, *_two_server_arguments(lab, words, "path"))
+    found = queries.path(lab, *_servers_and_ports(lab, words, "path"))
     return Answer(found, queries.path_text(found))
 
 
 def _why(lab: Lab, words: list[str]) -> Answer:
-    found = queries.why(lab, *_two_server_arguments(lab, words, "why"))
+    found = queries.why(lab, *_servers_and_ports(lab, words, "why"))
     return Answer(found, "\n".join(found["because"]))
 
 
@@ -197,9 +198,8 @@ def _status(lab: Lab, words: list[str]) -> Answer:
 
 
 def _ping(lab: Lab, words: list[str]) -> Answer:
-    source, destination = _two_server_arguments(lab, words, "ping")
-    found = queries.ping(lab, source, destination)
-    ends = f"{lab.name(destination)} to {lab.name(source)}"
+    found = queries.ping(lab, *_two_end_arguments(lab, words, "ping"))
+    ends = f"{found['destination']} to {found['source']}"
     came = f"an answer from {ends} after {found['ms']:.2f} ms" if found["ms"] else ""
     return Answer(found, came or f"no answer from {ends}: why {words[0]} {words[1]}")
 
@@ -252,12 +252,28 @@ def _fault_of_command(verb: str, words: list[str]) -> Written:
 
 def _two_server_arguments(lab: Lab, words: list[str], verb: str) -> tuple[int, int]:
     require(len(words) == 2, f"write: {VERBS[verb].form}")
-    ends = lab.server(words[0]), lab.server(words[1])
+    servers = lab.server(words[0]), lab.server(words[1])
+    _require_two(servers, words)
+    return servers
+
+
+def _two_end_arguments(lab: Lab, words: list[str], verb: str) -> tuple[End, End]:
+    require(len(words) == 2, f"write: {VERBS[verb].form}")
+    ends = lab.end(words[0]), lab.end(words[1])
+    _require_two((ends[0].server, ends[1].server), words)
+    return ends
+
+
+def _servers_and_ports(lab: Lab, words: list[str], verb: str) -> tuple[int, int, EndPorts]:
+    source, destination = _two_end_arguments(lab, words, verb)
+    return source.server, destination.server, (source.port, destination.port)
+
+
+def _require_two(servers: tuple[int, int], words: list[str]) -> None:
     require(
-        ends[0] != ends[1],
+        servers[0] != servers[1],
         f"{words[0]} and {words[1]} are the same server: name two different servers",
     )
-    return ends
 
 
 def _server_argument(lab: Lab, words: list[str], verb: str) -> int:
