@@ -47,6 +47,7 @@ MOST_NOTIFIED = 256  # capacity of the table of sources notified recently
 MOST_PATHS = 1024  # capacity of the table of this server's pinned paths
 # Minimum time between path-failure messages to a source about one link, in seconds.
 NOTIFY_AGAIN_S = 0.01
+EXPIRY_S = 1e-3  # delay of the timer for reported links, so that rounding is never too early
 
 End = tuple[int, int | None]  # server and port of an address; None for the server's own address
 
@@ -200,15 +201,22 @@ class Pinning:
         if (server, step) not in self.failed_links:
             self._router.own_answers_change()
         self.failed_links.put((server, step), None, now)
-        again_s = now + self.failed_links.idle_s
-        self._router.agenda.set("pinned paths", again_s, self._expire_failures)
+        self._set_expiry(now)
         return []
 
     def _expire_failures(self, now: float) -> list[Action]:
         """Return to the pinned paths whose failures were reported long ago."""
         if self.failed_links.expire(now):
             self._router.own_answers_change()
+        self._set_expiry(now)
         return []
+
+    def _set_expiry(self, now: float) -> None:
+        """Set the timer for the expiry of the link that was reported first."""
+        for link in self.failed_links:
+            left_s = self.failed_links.idle_s - self.failed_links.idle_for(link, now)
+            self._router.agenda.set("pinned paths", now + left_s + EXPIRY_S, self._expire_failures)
+            return
 
 
 def _send_action(step: Step, data: bytes, repeat: Pushed | Relayed | None = None) -> Send:

@@ -9,7 +9,7 @@ from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
-from hosts.wire import bcube, dcn, ipv4
+from hosts.wire import bcube, dcn, ipv4, source_route
 from hosts.wire.bcube import BCubeHeader, Hop
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.ficonn import BYONE, BYZERO, PathProbe
@@ -28,6 +28,7 @@ from hosts.wire.messages import (
     Unreachable,
     Unreached,
 )
+from hosts.wire.source_route import SourceRouteHeader
 from tests.benches._frame import Row
 
 FRAMES, FRAMES_QUICK = 1_000_000, 5_000
@@ -156,6 +157,14 @@ def parser_targets() -> list[ParserTarget]:
             _header_bytes,
         ),
         ParserTarget(
+            "source route",
+            SourceRouteHeader.parse,
+            _repacked_header,
+            _random_source_route_header,
+            source_route.LAYOUT,
+            _header_bytes,
+        ),
+        ParserTarget(
             "ipv4",
             Ipv4Header.parse,
             _repacked_header,
@@ -210,6 +219,13 @@ def _random_dcn_header(random: Random) -> bytes:
 def _random_bcube_header(random: Random) -> bytes:
     path = tuple(Hop.of(random.getrandbits(8)) for _ in range(random.randint(0, 8)))
     header = BCubeHeader(_random_uid(random), _random_uid(random), Protocol.IPV4, path)
+    return header._replace(next_hop=random.randint(0, len(path))).pack(_random_payload(random))
+
+
+def _random_source_route_header(random: Random) -> bytes:
+    path = tuple(random.randbytes(random.randint(0, source_route.MOST_HOPS)))
+    ends = _random_uid(random), _random_uid(random)
+    header = SourceRouteHeader(*ends, Protocol.IPV4, path)
     return header._replace(next_hop=random.randint(0, len(path))).pack(_random_payload(random))
 
 

@@ -14,6 +14,7 @@ import topos
 from hosts.base.actions import Action, Drop, Send
 from hosts.base.algorithms import algorithms
 from hosts.base.path import Path, Step
+from hosts.base.pinned_paths import pinned_path
 from hosts.base.ports import arrival_port
 from hosts.base.probing import PathState
 from hosts.base.router import Router
@@ -35,6 +36,8 @@ from hosts.wire.messages import (
     Unreachable,
     Unreached,
 )
+from hosts.wire.source_route import VERSION as SOURCE_ROUTE_VERSION
+from hosts.wire.source_route import SourceRouteHeader
 from topos.base.topology import Topology
 
 EVERY_S = FAST.heart_beat_s
@@ -160,6 +163,31 @@ def test_path_failure_in_bcube() -> None:
     assert lost in router.failures(net.now).links  # type: ignore[attr-defined]
     net.run(FAST.failed_link_timeout_s)
     assert lost not in router.failures(net.now).links  # type: ignore[attr-defined]
+
+
+def test_path_failure_of_a_pinned_path() -> None:
+    net = network("bcube,4,1", "bsr")
+    source, destination = net.topology.server("0.0"), net.topology.server("1.3")
+    router = net.routers[source]
+    router.use_port_addresses()
+    path = pinned_path(net.topology, source, 1, destination, None)
+    assert path is not None
+    relay, step = path.servers[1], path.steps[1]
+    uid = net.topology.uid
+    body = PathFailure(step.port, uid(relay), uid(step.peer), None).pack()
+    header = SourceRouteHeader(uid(relay), uid(source), Protocol.PATH_FAILURE, (0,), 1)
+    frame = Frame(ETH_DCN, header.pack(body))
+    packet = udp_packet(net.topology, source, destination, ports=(1, None))
+
+    def is_pinned() -> bool:
+        sent = [one for one in router.send(packet, net.now) if isinstance(one, Send)]
+        return sent[0].frame.data[0] >> 4 == SOURCE_ROUTE_VERSION
+
+    assert is_pinned()
+    assert router.receive(path.steps[0].port, relay, frame, net.now) == []
+    assert not is_pinned()
+    net.run(FAST.failed_link_timeout_s + 0.01)
+    assert is_pinned()
 
 
 def test_probe_response_in_bcube() -> None:

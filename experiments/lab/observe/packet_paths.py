@@ -22,10 +22,12 @@ from experiments.lab.observe.pcapng import CapturedFrame, Reader
 from hosts.base.algorithms import algorithms, route
 from hosts.base.failures import Failures, parse_failures
 from hosts.base.network import header_of
+from hosts.base.pinned_paths import pinned_path
 from hosts.wire.dcn import DCN, Protocol
 from hosts.wire.frame import ETH_DCN, ETH_IP
 from hosts.wire.header_layout import WireError
 from hosts.wire.ipv4 import IP_IN_IP, Ipv4Header
+from topos.base.addressing import NO_PORTS, End, EndPorts
 from topos.base.errors import PillarboxError, require
 from topos.base.spec import parse
 from topos.base.topology import Topology
@@ -87,6 +89,8 @@ class PathRow(NamedTuple):
     servers: tuple[int, ...]
     verdict: str
     packets: int
+    # Ports whose addresses the packets have, in labs with port addresses
+    ports: EndPorts = NO_PORTS
 
 
 def packet_sightings(
@@ -116,7 +120,12 @@ def paths_with_verdicts(
     """Return the paths of captured packets, each compared with the routing's paths."""
 
     @cache
-    def known(source: int, destination: int) -> tuple[list[list[int]], list[list[int]]]:
+    def known(
+        source: int, destination: int, ports: EndPorts
+    ) -> tuple[list[list[int]], list[list[int]]]:
+        pinned = pinned_path(topology, source, ports[0], destination, ports[1])
+        if pinned and not failures.first_on(topology, pinned):
+            return [list(pinned.servers)], []
         both = (
             route(topology, routing, source, destination, failures, several=several).paths
             for several in (False, True)
@@ -124,16 +133,15 @@ def paths_with_verdicts(
         usual, all_ = ([list(path.servers) for path in paths] for paths in both)
         return usual, all_
 
-    counts: Counter[tuple[int, int, tuple[int, ...], str]] = Counter()
+    counts: Counter[tuple[int, int, tuple[int, ...], str, EndPorts]] = Counter()
     for one in found:
-        ends = (
-            _server_with_ipv4(topology, one.packet.source),
-            _server_with_ipv4(topology, one.packet.destination),
-        )
+        begin = _end_with_ipv4(topology, one.packet.source)
+        end = _end_with_ipv4(topology, one.packet.destination)
         servers = one.servers
-        if not servers or None in ends:
+        if not servers or begin is None or end is None:
             continue
-        source, destination = int(ends[0] or 0), int(ends[1] or 0)
+        (source, out_by), (destination, in_by) = begin, end
+        ports = out_by, in_by
         if not one.whole or servers[0] != source:
             verdict = PARTLY
         elif servers[-1] != destination:
@@ -141,10 +149,11 @@ def paths_with_verdicts(
         elif routing not in algorithms(topology):
             verdict = ""
         else:
-            usual, every = known(source, destination)
+            usual, every = known(source, destination, ports)
             verdict = COMPUTED if servers in usual else PARALLEL if servers in every else DIFFERS
-        counts[source, destination, tuple(servers), verdict] += 1
-    return [PathRow(*key, packets) for key, packets in sorted(counts.items())]
+        counts[source, destination, tuple(servers), verdict, ports] += 1
+    rows = sorted(counts.items(), key=lambda row: (row[0][:4], str(row[0][4])))
+    return [PathRow(*key[:4], packets, key[4]) for key, packets in rows]
 
 
 def _connected(hops: list[Hop]) -> list[Hop]:
@@ -204,16 +213,21 @@ def _control_message_name(protocol: int) -> str:
     return next((one.name.lower().replace("_", " ") for one in Protocol if one == protocol), "?")
 
 
-def _server_with_ipv4(topology: Topology, ipv4: int) -> int | None:
+def _end_with_ipv4(topology: Topology, ipv4: int) -> End | None:
+    """Return the server, and the port if it is a port's, with an IPv4 address; None for others."""
     server: int = topology.server_of_ipv4(ipv4)
-    return server if 0 <= server < topology.servers and topology.ipv4(server) == ipv4 else None
+    if 0 <= server < topology.servers and topology.ipv4(server) == ipv4:
+        return End(server)
+    of_port = topology.port_of_ipv4(ipv4)
+    return End(*of_port) if of_port else None
 
 
 def path_lines(topology: Topology, rows: Iterable[PathRow]) -> Iterator[str]:
     """Yield a line of text for each path that captured packets took."""
     for row in rows:
         path = " ".join(map(topology.address, row.servers))
-        ends = f"{topology.address(row.source)} -> {topology.address(row.destination)}"
+        begin, end = End(row.source, row.ports[0]), End(row.destination, row.ports[1])
+        ends = f"{topology.end_name(begin)} -> {topology.end_name(end)}"
         yield f"{row.packets:>8}  {ends:<20} {path:<40} {row.verdict}".rstrip()
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hosts.wire import bcube, dcn, ipv4
+from hosts.wire import bcube, dcn, ipv4, source_route
 from hosts.wire.bcube import BCubeHeader, Hop
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.ficonn import BYONE, BYZERO, PathProbe
@@ -30,6 +30,7 @@ from hosts.wire.messages import (
     parse_message,
     protocol_of,
 )
+from hosts.wire.source_route import SourceRouteHeader
 
 
 def bits(count: int) -> st.SearchStrategy[int]:
@@ -52,6 +53,20 @@ def tuples_of(entries: st.SearchStrategy[Any], most: int = 5) -> st.SearchStrate
 def bcube_headers(draw: st.DrawFn) -> BCubeHeader:
     path = draw(tuples_of(st.builds(Hop, bits(2), bits(6)), most=8))
     return BCubeHeader(
+        source=draw(uids),
+        destination=draw(bits(32)),
+        protocol=draw(bits(8)),
+        path=path,
+        next_hop=draw(st.integers(0, len(path))),
+        identification=draw(bits(32)),
+        ttl=draw(bits(8)),
+    )
+
+
+@st.composite
+def source_route_headers(draw: st.DrawFn) -> SourceRouteHeader:
+    path = draw(tuples_of(bits(8), most=16))
+    return SourceRouteHeader(
         source=draw(uids),
         destination=draw(bits(32)),
         protocol=draw(bits(8)),
@@ -89,6 +104,12 @@ HEADERS = [
     Header(
         BCubeHeader(source=0, destination=5, protocol=Protocol.IPV4, path=(Hop(0, 1), Hop(1, 1))),
         bcube_headers(),
+        0xFFFF,
+        {"source": 31, "destination": 32, "protocol": 8, "identification": 32, "ttl": 8},
+    ),
+    Header(
+        SourceRouteHeader(source=0, destination=5, protocol=Protocol.IPV4, path=(3, 0, 6)),
+        source_route_headers(),
         0xFFFF,
         {"source": 31, "destination": 32, "protocol": 8, "identification": 32, "ttl": 8},
     ),
@@ -134,6 +155,7 @@ VALUES: dict[type, st.SearchStrategy[Any]] = {
 PICTURES: dict[type, HeaderLayout | Body] = {
     DcnHeader: dcn.PROXIED,
     BCubeHeader: bcube.LAYOUT,
+    SourceRouteHeader: source_route.LAYOUT,
     Ipv4Header: ipv4.LAYOUT,
     # A ProbeResponse has the body of a Probe.
     **{kind: BODIES[number] for number, kind in MESSAGES.items() if kind is not ProbeResponse},
@@ -145,6 +167,7 @@ PARSERS: list[Callable[[bytes], Any]] = [
     ipv4.decrement_ttl,
     ipv4.flow_key,
     bcube.advance,
+    source_route.advance,
 ]
 
 each_header = pytest.mark.parametrize(
