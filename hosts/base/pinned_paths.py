@@ -1,4 +1,4 @@
-"""Paths of port addresses: each leaves by the port of one address, and arrives by that of the other.
+"""Paths of port addresses: they leave by the port of one address, and arrive by the other's.
 
 In a lab with port addresses, programs may bind to the address of a port
 (`topos.base.addressing.port_ipv4`). The packets then use one path between the two servers, in both
@@ -10,12 +10,12 @@ directions, whatever the network's routing computes:
 - With the ports of both addresses, the path uses both if the network has such a path, else the port
   of the lower-numbered server.
 
-If no disjoint path uses the ports, or the network has none, a shortest path that uses them is taken.
-Paths are computed from the lower-numbered server, so that both servers of a pair compute the same
-path; a path in the other direction is its reverse.
+If no disjoint path uses the ports, or the network has none, a shortest path that uses them is
+taken. Paths are computed from the lower-numbered server, so that both servers of a pair compute the
+same path; a path in the other direction is its reverse.
 
-A source-route header holds the path (`hosts.wire.source_route`). Each hop is encoded as the index of
-a link in `links_in_order`, which every server computes from the topology.
+A source-route header holds the path (`hosts.wire.source_route`). Each hop is encoded as the index
+of a link in `links_in_order`, which every server computes from the topology.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Forwarding of packets along pinned paths, in labs with port addresses (`hosts.base.pinned_paths`).
+"""Forwarding of packets along the pinned paths of port addresses (`hosts.base.pinned_paths`).
 
 A packet of an application is sent along a pinned path if its source is the address of one of this
 server's ports, or its destination is the address of a port, or if it belongs to a Multipath TCP
@@ -121,7 +121,8 @@ class Pinning:
         if not self.failed_links:
             return False
         hops = zip(path.servers, path.steps, strict=False)
-        return any((server, Step(step.port, step.peer)) in self.failed_links for server, step in hops)
+        links = ((server, Step(step.port, step.peer)) for server, step in hops)
+        return any(link in self.failed_links for link in links)
 
     # -- the relays ------------------------------------------------------------------------------
 
@@ -139,9 +140,7 @@ class Pinning:
         repeat = Relayed(header.relay_key()) if header.protocol == Protocol.IPV4 else None
         return [_send_action(step, advance(data), repeat)]
 
-    def _process_arrival(
-        self, header: SourceRouteHeader, body: bytes, now: float
-    ) -> list[Action]:
+    def _process_arrival(self, header: SourceRouteHeader, body: bytes, now: float) -> list[Action]:
         if header.destination != self._router.uid:
             return [Drop("path ends at another server", body)]
         if header.protocol == Protocol.IPV4:

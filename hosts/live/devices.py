@@ -15,12 +15,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hosts.linux import netlink_numbers as nl
+from hosts.linux.interfaces import ACCEPT_LOCAL, InterfaceChanges
 from hosts.linux.netlink import LINK, received_messages
 from hosts.linux.sieve import ByteTest, attach_byte_filter, shared_filter
 from hosts.live import segments
+from hosts.live.settings import LabSettings
 from hosts.wire.dcn import FIRST_MESSAGE, MESSAGE_MASK, Protocol
 from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
+from topos.base.addressing import PORT_NETWORK, PORT_PREFIX_LENGTH
 from topos.base.errors import require
+from topos.base.topology import Topology
 
 APPLICATION_INTERFACE = "dcn0"
 BROADCAST_MAC = b"\xff" * 6
@@ -99,6 +103,25 @@ class Tun:
         if isinstance(error, BlockingIOError):
             return "application interface is full"
         return "application interface refused the packet"  # EINVAL: the packet is no IP packet
+
+
+def configure_application_interface(topology: Topology, server: int, settings: LabSettings) -> None:
+    """Bring a server's application interface up, with its addresses and routes.
+
+    All other addresses are routed to the interface too: a gateway may reach them (Guo 2009, section
+    5.3). Without one, the router answers by ICMP from the server's own address, which the kernel
+    must accept.
+    """
+    index = socket.if_nametoindex(APPLICATION_INTERFACE)
+    changes = InterfaceChanges()
+    changes.set_link(index, {ACCEPT_LOCAL: 1}, mtu=settings.mtu, up=True)
+    own = topology.ipv4(server)
+    changes.add_address(index, own, topology.ip_prefix_length)
+    if settings.port_addresses:
+        ports = [topology.port_ipv4(server, port) for port in range(topology.ports)]
+        changes.add_address_network(index, ports, (PORT_NETWORK, PORT_PREFIX_LENGTH), own)
+    changes.route_everything_to(index)
+    changes.apply()
 
 
 class ReceivedFrame(NamedTuple):

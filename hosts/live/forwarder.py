@@ -24,10 +24,17 @@ from hosts.base.actions import EVERYONE, Action, Deliver, Send
 from hosts.base.path import Step
 from hosts.base.ports import arrival_port
 from hosts.base.router import Router
-from hosts.linux.interfaces import ACCEPT_LOCAL, RP_FILTER, InterfaceChanges, InterfaceQueries
+from hosts.linux.interfaces import RP_FILTER, InterfaceChanges, InterfaceQueries
 from hosts.live.counter_sampling import CounterSchedule
 from hosts.live.decisions import DecisionInstaller
-from hosts.live.devices import APPLICATION_INTERFACE, BROADCAST_MAC, CarrierEvents, Port, Tun
+from hosts.live.devices import (
+    APPLICATION_INTERFACE,
+    BROADCAST_MAC,
+    CarrierEvents,
+    Port,
+    Tun,
+    configure_application_interface,
+)
 from hosts.live.heartbeat_pacer import PacerConnection, heart_beat_ports
 from hosts.live.lab_programs import ServerPrograms
 from hosts.live.liveness import Liveness, NeighbourLink, NeighbourState
@@ -35,7 +42,6 @@ from hosts.live.python_table import PythonTable
 from hosts.live.settings import LabSettings
 from hosts.live.tracing import trace_of
 from hosts.wire.frame import Frame
-from topos.base.addressing import PORT_NETWORK, PORT_PREFIX_LENGTH
 from topos.base.spec import parse
 from topos.base.topology import Topology
 
@@ -95,7 +101,7 @@ class Forwarder:
         assert table is not None
         self.decisions = DecisionInstaller(router, table, self._mac_of)
         # Interfaces go up last: attaching eBPF programs to one that is up delays all others.
-        self._configure_application_interface(settings)
+        configure_application_interface(topology, self.server, settings)
         self._macs: dict[Step, bytes] = {}
         self._peers: dict[tuple[int, bytes], int | None] = {}
         self.decisions.install(router.foreseen())
@@ -121,21 +127,6 @@ class Forwarder:
         )
 
     # -- setting up ------------------------------------------------------------------------------
-
-    def _configure_application_interface(self, settings: LabSettings) -> None:
-        # All other addresses are routed to the application interface too: a gateway may reach them
-        # (Guo 2009, section 5.3). Without one, the router answers by ICMP from the server's own
-        # address, which the kernel must accept.
-        index = socket.if_nametoindex(APPLICATION_INTERFACE)
-        changes = InterfaceChanges()
-        changes.set_link(index, {ACCEPT_LOCAL: 1}, mtu=settings.mtu, up=True)
-        topology, own = self.topology, self.topology.ipv4(self.server)
-        changes.add_address(index, own, topology.ip_prefix_length)
-        if settings.port_addresses:
-            own_ports = [topology.port_ipv4(self.server, port) for port in range(topology.ports)]
-            changes.add_address_network(index, own_ports, (PORT_NETWORK, PORT_PREFIX_LENGTH), own)
-        changes.route_everything_to(index)
-        changes.apply()
 
     def _open_ports(self) -> list[int]:
         """Open this server's ports that have a cable and are not open yet; return their numbers."""

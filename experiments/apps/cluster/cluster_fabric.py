@@ -140,9 +140,7 @@ class ClusterFabric:
         )
         self._start_parts(range(self.machines))
         self.net.queue_bytes = self._cluster.ask(0, ask="queue")
-        server_names.make_known(
-            self.lab.topology, port_addresses=self.lab.settings.port_addresses
-        )
+        server_names.make_known(self.lab.topology, port_addresses=self.lab.settings.port_addresses)
         if crossing == SINGLE and self.lab.relays:
             self.lab.print_event(SINGLE_PACKETS)
 

@@ -32,13 +32,9 @@ def command(number: int | None, slots: int, as_json: bool) -> None:
     found = [
         {**one, "slots": slots} for one in ask(lab_registry.folder_of(number), ask="hosts")["hosts"]
     ]
-    lines = [
-        " ".join(
-            [
-                f"{one['ip']} slots={slots} # {one['server']} {one['name']}",
-                *(f"{one['server']}%{port} {ip}" for port, ip in enumerate(one.get("port_ips", []))),
-            ]
-        )
-        for one in found
-    ]
+    lines = []
+    for one in found:
+        ports = (f" %{port} {ip}" for port, ip in enumerate(one.get("port_ips", [])))
+        names = f"{one['server']} {one['name']}{''.join(ports)}"
+        lines.append(f"{one['ip']} slots={slots} # {names}")
     answer(as_json, {"hosts": found}, "\n".join(lines))

@@ -266,7 +266,7 @@ class Lab:
 
     # -- names -----------------------------------------------------------------------------------
 
-    def end(self, text: str) -> End:
+    def packet_end(self, text: str) -> End:
         """Return the end of a packet that a server's name, or a port's such as 0.0%1, describes."""
         if "%" not in text and text[:1] != "h":
             return End(self.server(text))

@@ -3,8 +3,8 @@
 The host name of a server is ``h19``, Mininet's name: programs on the server get it as their host
 name, and all programs of the lab resolve it to the server's IP address. Aliases are
 ``4-3.dcell``, which the reverse look-up of the IP address returns (a legal host name, so that it
-can be resolved again), ``4.3.dcell`` and ``s4-3``. In labs with port addresses, ``h19-1`` is the address of port 1, which
-command lines also name ``4.3%1``.
+can be resolved again), ``4.3.dcell`` and ``s4-3``. In labs with port addresses, ``h19-1`` is the
+address of port 1, which command lines also name ``4.3%1``.
 
 Programs do not resolve the bare address: inet_aton parses 4.3 as the IPv4 address 4.0.0.3, and
 getaddrinfo and gethostbyname call it before they read /etc/hosts. Therefore, addresses in a

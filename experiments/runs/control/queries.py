@@ -32,9 +32,7 @@ LONGEST_LOG = 8192  # maximum number of bytes shown from the end of a forwarder'
 LEAD_S, GRACE_S, LOOK_S = 0.1, 10.0, 0.02
 
 
-def path(
-    lab: Lab, source: int, destination: int, ports: EndPorts = NO_PORTS
-) -> dict[str, Any]:
+def path(lab: Lab, source: int, destination: int, ports: EndPorts = NO_PORTS) -> dict[str, Any]:
     """Return the path that the routing computes, and the path that a packet sent now takes."""
     taken = lab.trace(source, destination, ports=ports)
     return {**taken, "computed": lab.computed(source, destination, ports)}
@@ -88,9 +86,7 @@ def outcome(found: dict[str, Any]) -> str:
 # -- why -----------------------------------------------------------------------------------------
 
 
-def why(
-    lab: Lab, source: int, destination: int, ports: EndPorts = NO_PORTS
-) -> dict[str, Any]:
+def why(lab: Lab, source: int, destination: int, ports: EndPorts = NO_PORTS) -> dict[str, Any]:
     """Trace a packet between two servers; return why it arrives or is lost, as sentences."""
     dead = [lab.name(end) for end in (source, destination) if end in lab.dead]
     because = [f"{name} is dead: revive {name}" for name in dead]

@@ -175,13 +175,18 @@ class Service:
         """Return the live servers, with their names and addresses for other programs."""
         topology, with_ports = self._lab.topology, self._lab.settings.port_addresses
         ports = range(topology.ports) if with_ports else ()
+
+        def port_ips(server: int) -> dict[str, list[str]]:
+            ips = [topology.end_ip(End(server, port)) for port in ports]
+            return {"port_ips": ips} if ips else {}
+
         living = (one for one in range(topology.servers) if one not in self._lab.dead)
         return [
             {
                 "server": topology.address(one),
                 "name": topology.node_name(one),
                 "ip": topology.ip(one),
-                **({"port_ips": [topology.end_ip(End(one, port)) for port in ports]} if ports else {}),
+                **port_ips(one),
             }
             for one in living
         ]

@@ -259,7 +259,7 @@ def _two_server_arguments(lab: Lab, words: list[str], verb: str) -> tuple[int, i
 
 def _two_end_arguments(lab: Lab, words: list[str], verb: str) -> tuple[End, End]:
     require(len(words) == 2, f"write: {VERBS[verb].form}")
-    ends = lab.end(words[0]), lab.end(words[1])
+    ends = lab.packet_end(words[0]), lab.packet_end(words[1])
     _require_two((ends[0].server, ends[1].server), words)
     return ends
 

@@ -204,7 +204,7 @@ def test_names_of_ports(tmp_path: Path) -> None:
                 check=True,
             )
         assert found.stdout.strip() == lab.topology.end_ip(End(3, 1))
-        assert lab.end("1.1%1") == lab.end("h3-1") == End(3, 1)
+        assert lab.packet_end("1.1%1") == lab.packet_end("h3-1") == End(3, 1)
 
 
 def test_without_the_option_ports_have_no_address(tmp_path: Path) -> None:
@@ -212,4 +212,4 @@ def test_without_the_option_ports_have_no_address(tmp_path: Path) -> None:
         assert addresses(lab, 0) == {lab.topology.ip(0)}
         assert lab.fabric.echoes(0, [3], 0.2, (None, 1)) == {3: None}
         with pytest.raises(Exception, match="up bcube,2,1 --port-addresses"):
-            lab.end("1.1%1")
+            lab.packet_end("1.1%1")
