@@ -21,10 +21,12 @@ def command(
 ) -> None:
     """Trace a packet through a running lab, hop by hop.
 
-    Prints the computed path next to it. Exit code 1: the packet did not arrive.
+    Prints the computed path next to it. 0.0%1 is the address of port 1 of server 0.0, in a lab with
+    port addresses. Exit code 1: the packet did not arrive.
 
     \b
     sudo ./pillarbox trace 0.0 4.3
+    sudo ./pillarbox trace 0.0%1 4.3
     """
     from experiments.runs.control.verb_commands import asked
 
