@@ -142,11 +142,10 @@ def _path_by_ports(
         if out_by in (None, ports[0]) and in_by in (None, ports[1]):
             return path
     others = [*_other_links(topology, source, out_by), *_other_links(topology, destination, in_by)]
-    path = shortest_path(topology, source, destination, Failures(links=frozenset(others)))
+    found = shortest_path(topology, source, destination, Failures(links=frozenset(others)))
     # Two ports of a server may lead to the same node: then the search cannot tell them apart.
-    if path is None or (out_by is not None and path.steps[0].port != out_by):
-        return None
-    return path if in_by in (None, ports_of_ends(topology, path)[1]) else None
+    by = ports_of_ends(topology, found) if found else (None, None)
+    return found if out_by in (None, by[0]) and in_by in (None, by[1]) else None
 
 
 def _other_links(topology: Topology, server: int, port: int | None) -> Iterator[frozenset[int]]:

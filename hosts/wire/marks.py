@@ -35,8 +35,8 @@ def udp_packet(
     payload = udp_payload(serial)
     payload += bytes(max(0, size - 28 - len(payload)))
     udp = _UDP_HEADER.pack(source_port, destination_port, 8 + len(payload), 0) + payload
-    ends = End(source, ports[0]), End(destination, ports[1])
-    header = Ipv4Header(*map(topology.end_ipv4, ends), UDP, ttl=64)
+    begin = topology.end_ipv4(End(source, ports[0]))
+    header = Ipv4Header(begin, topology.end_ipv4(End(destination, ports[1])), UDP, ttl=64)
     return header.pack(udp)
 
 

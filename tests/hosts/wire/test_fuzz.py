@@ -17,7 +17,7 @@ BCUBE = 1  # where it stands among the targets
 def test_every_parser_refuses_or_understands_every_frame():
     rows = [row for row in fuzz.run(quick=True) if "header" in row]
     assert [row["outcome"] for row in rows] == ["ok"] * len(rows)
-    assert len(rows) == 5 + len(MESSAGES)
+    assert len(rows) == 6 + len(MESSAGES)
     for row in rows:
         assert row["frames"] == fuzz.FRAMES_QUICK
         refused = sum(row[reason.replace(" ", "_")] for reason in REASONS)
