@@ -24,22 +24,26 @@ used only if the network has them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import Counter
+from typing import Any
+from typing import Protocol as Interface
 
 from hosts.base.actions import Action, Drop, Pushed, Relayed, Send
+from hosts.base.agenda import Agenda
 from hosts.base.bounded import Bounded
+from hosts.base.neighbours import Neighbours
 from hosts.base.path import Path, Step
 from hosts.base.pinned_paths import hops_of, links_in_order, path_of, pinned_path, reverse
+from hosts.base.timers import Timers
 from hosts.wire.dcn import Protocol
 from hosts.wire.frame import ETH_DCN, Frame
 from hosts.wire.ipv4 import FlowKey, flow_key
 from hosts.wire.messages import PathFailure
+from hosts.wire.relay_keys import RelayKey
 from hosts.wire.source_route import SourceRouteHeader, advance
 from hosts.wire.tcp import is_mptcp
+from topos.base.addressing import End
 from topos.base.topology import Topology
-
-if TYPE_CHECKING:
-    from hosts.base.router import Router
 
 NEXT_HOP_DOWN = "next hop is down"
 MOST_FAILED = 1024  # capacity of the table of links that relays have reported as down
@@ -49,13 +53,38 @@ MOST_PATHS = 1024  # capacity of the table of this server's pinned paths
 NOTIFY_AGAIN_S = 0.01
 EXPIRY_S = 1e-3  # delay of the timer for reported links, so that rounding is never too early
 
-End = tuple[int, int | None]  # server and port of an address; None for the server's own address
+
+class PinningRouter(Interface):
+    """Attributes and methods of `hosts.base.router.Router` that pinned paths use."""
+
+    topology: Any
+    server: int
+    uid: int
+    timers: Timers
+    neighbours: Neighbours
+    agenda: Agenda
+    counters: Counter[str]
+
+    def server_of(self, ipv4: int) -> int | None:
+        """Return the server with this IPv4 address, None for other addresses."""
+
+    def identify(self) -> int:
+        """Return the identification field of this server's next packet."""
+
+    def delivered(self, packet: bytes, key: RelayKey | None = None) -> list[Action]:
+        """Return the action that delivers an IP packet."""
+
+    def rerouted(self, packet: bytes, flow: FlowKey, destination: int, now: float) -> list[Action]:
+        """Return the actions for another server's packet whose pinned path is down here."""
+
+    def own_answers_change(self) -> None:
+        """Invalidate a data plane's cached actions for packets from this server."""
 
 
 class Pinning:
     """Pinned paths of one server: sends, relays and delivers packets under a source route."""
 
-    def __init__(self, router: Router) -> None:
+    def __init__(self, router: PinningRouter) -> None:
         self._router = router
         timeout_s = router.timers.failed_link_timeout_s
         self.failed_links: Bounded[tuple[int, Step], None] = Bounded(MOST_FAILED, timeout_s)
@@ -100,14 +129,14 @@ class Pinning:
         own = self._topology.port_of_ipv4(flow.source)
         far = self._topology.port_of_ipv4(flow.destination)
         port = own.port if own and own.server == self._router.server else None
-        end = destination, far.port if far else None
+        end = End(destination, far.port if far else None)
         if port is None and far is None:
             if not is_mptcp(packet):
                 return None
             if self._router.server < destination:
                 port = 0
             else:
-                end = destination, 0
+                end = End(destination, 0)
         if (end, port) not in self._paths:
             if len(self._paths) >= MOST_PATHS:
                 self._paths.clear()

@@ -79,7 +79,7 @@ class InterfaceChanges:
 
         `network` is address and prefix length; packets to it have the source address `source`.
         """
-        for address in addresses:  # with a longer prefix, the kernel would add a route of its own
+        for address in addresses:  # a shorter prefix would make the kernel add another route
             self.add_address(index, address, 32)
         first, prefix_length = network
         how = nl.RT_TABLE_MAIN, nl.RTPROT_STATIC, nl.RT_SCOPE_LINK, nl.RTN_UNICAST
