@@ -20,6 +20,7 @@ from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
 from hosts.wire.ipv4 import TCP, Ipv4Header
 from hosts.wire.marks import udp_packet
 from hosts.wire.messages import PathFailure
+from hosts.wire.source_route import VERSION as SOURCE_ROUTE_VERSION
 from hosts.wire.source_route import SourceRouteHeader
 from topos.base.spec import small
 from topos.base.topology import Topology
@@ -206,7 +207,7 @@ def test_first_subflow_uses_port_0_of_the_lower_server(spec: str, name: str) -> 
     )
     for action in net.routers[low].send(plain, 0.0):
         if isinstance(action, Send) and action.frame.ethertype == ETH_DCN:
-            assert action.frame.data[0] >> 4 != 3
+            assert action.frame.data[0] >> 4 != SOURCE_ROUTE_VERSION
 
 
 # -- malformed and forged messages -----------------------------------------------------------------
@@ -306,4 +307,4 @@ def test_reported_link_is_left_until_the_timeout() -> None:
     for share, pinned in ((0.9, False), (0.2, True)):
         net.run(share * FAST.failed_link_timeout_s)
         [sent] = [one for one in router.send(PACKET, net.now) if isinstance(one, Send)][:1]
-        assert (sent.frame.data[0] >> 4 == 3) == pinned
+        assert (sent.frame.data[0] >> 4 == SOURCE_ROUTE_VERSION) == pinned

@@ -34,7 +34,7 @@ def reason(data: bytes) -> str:
 def test_path_follows_the_twenty_bytes_of_dcell() -> None:
     packet = HEADER._replace(next_hop=1).pack(b"")
     dcn = DcnHeader(0, 5, 4, retry=0).pack(b"")
-    assert packet[:1] == b"\x3a"
+    assert packet[:1] == b"\x5a"
     assert packet[1:10] == dcn[1:10]
     assert packet[12:20] == dcn[12:20]
     assert packet[20:] == bytes.fromhex("02 01 0000 03 c8") + bytes(14)
