@@ -11,6 +11,7 @@ SHEETS = ROOT / "vagrant" / "labs"  # beside the packages, where students find t
 
 # The newest versions allowed are those that the tests ran with; vagrant/lock.py picks exact ones.
 # What live labs, records and reports need; what the simulator and comparisons need; all of it.
+TRACES = "protobuf>=4.25,<8"  # Chakra traces of training iterations
 LAB = [
     "aiohttp>=3.9,<4",
     "highspy>=1.7,<2",
@@ -18,6 +19,7 @@ LAB = [
     "matplotlib>=3.7,<4",
     "networkx>=3.0,<4",
     "pandas>=2.0,<4",
+    TRACES,
     "pyarrow>=14,<27",
     "rich>=13,<16",
     "scipy>=1.10,<2",
@@ -28,6 +30,7 @@ SIM = [
     "networkx>=3.0,<4",
     "numba>=0.58,<1",
     "pandas>=2.0,<4",
+    TRACES,
     "pyarrow>=14,<27",
     "scipy>=1.10,<2",
 ]
@@ -127,6 +130,7 @@ setup(
         "experiments.models.simulator.paths",
         "experiments.models.workloads",
         "experiments.models.workloads.collectives",
+        "experiments.models.workloads.training",
         "experiments.runs",
         "experiments.runs.control",
         "experiments.runs.plans",

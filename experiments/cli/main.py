@@ -27,7 +27,7 @@ BAD_INPUT = 2  # Exit code of a command with bad input.
 LONGEST = 4000  # Length limit of an error message, which may quote a file, in characters.
 # Python modules by the extra of setup.py that installs them, as [sim].
 EXTRAS = {
-    "sim": ("highspy", "matplotlib", "networkx", "numba", "pandas", "pyarrow", "scipy"),
+    "sim": ("highspy", "matplotlib", "networkx", "numba", "pandas", "google", "pyarrow", "scipy"),
     "live": ("aiohttp", "jinja2", "rich"),
     "test": ("pytest",),
 }
@@ -45,7 +45,7 @@ SECTIONS = {
         *("demo", "doctor", "topo", "path", "up", "page", "run", "report", "reproduce", "grade"),
     ),
     "Networks without a lab": (
-        *("compare", "gap", "check-router", "simulate", "packaging", "place"),
+        *("compare", "gap", "check-router", "simulate", "training", "packaging", "place"),
     ),
     "Experiments": ("compare-runs", "calibrate", "cc", "artifact", "repeat"),
     "Live labs": ("labs", "down", "exec", "mpirun", "hosts", "cluster"),

@@ -7,11 +7,15 @@ transfer every rank's data is compared with the sums, which are drawn and added 
 network.
 
 All transfers between two ranks share a connection, in the order in which they become ready.
+
+A training iteration also has local steps. A computation is a wait of its duration: a processor of a
+rank runs one after the other, in the order in which they become ready. A step without duration ends
+when all steps that it needs have ended.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
@@ -37,7 +41,9 @@ class CollectiveTask(GeneratorTask):
     """JSON task of the process that runs a collective operation; a flow connects two ranks."""
 
     transfers: list[list[Any]]  # constructor arguments of each `Transfer`
-    flow_of: list[int]  # number of the flow that carries each transfer
+    # Number of the flow that carries each transfer. A computation has a larger number, that of its
+    # processor, and a local step without duration a negative one.
+    flow_of: list[int]
     offsets: list[int]  # byte offset of each chunk in the data, and the end of the last
     begins: list[list[int]]  # chunks that each rank has at the start
     ends: list[list[int]]
@@ -102,22 +108,30 @@ class RankDataStore:
         yield from sorted(found)
 
 
-class TransferInProgress:
+class StepInProgress:
+    """A step of a collective operation or training iteration, with its dependencies and times."""
+
+    def __init__(self, transfer: Transfer, flow: int) -> None:
+        self.flow, self.lasts_s = flow, transfer.lasts_s
+        self.waits_for = len(transfer.after)
+        self.needed_by: list[StepInProgress] = []
+        self.ready_s: float | None = None
+        self.begin_s: float | None = None
+        self.end_s: float | None = None
+
+
+class TransferInProgress(StepInProgress):
     """A transfer between two ranks of a collective operation, with its data and times."""
 
-    def __init__(self, number: int, transfer: Transfer, flow: int, store: RankDataStore) -> None:
-        self.number, self.flow, self.reduce = number, flow, transfer.reduce
+    def __init__(self, transfer: Transfer, flow: int, store: RankDataStore) -> None:
+        super().__init__(transfer, flow)
+        self.reduce = transfer.reduce
         self.target = store.chunk_data(transfer.receiver, transfer.first, transfer.size)
         source = store.chunk_data(transfer.sender, transfer.first, transfer.size)
         self.unsent = source.view(numpy.uint8).data
         self.unwritten = self.target.view(numpy.uint8).data
         # number of elements added to the receiver's sum; received bytes of an incomplete element
         self.added, self.rest = 0, b""
-        self.waits_for = len(transfer.after)
-        self.needed_by: list[TransferInProgress] = []
-        self.ready_s: float | None = None
-        self.begin_s: float | None = None
-        self.end_s: float | None = None
 
     @property
     def remaining_bytes(self) -> int:
@@ -157,13 +171,20 @@ class CollectiveLoop(FlowEventLoop):
         )
         self._store = RankDataStore(graph, task["offsets"], task["seed"])
         self._servers = task["servers"]
-        self._transfers = [
-            TransferInProgress(number, one, flow, self._store)
-            for number, (one, flow) in enumerate(zip(transfers, task["flow_of"], strict=True))
+        self._steps = [
+            StepInProgress(one, flow)
+            if one.sender == one.receiver
+            else TransferInProgress(one, flow, self._store)
+            for one, flow in zip(transfers, task["flow_of"], strict=True)
         ]
-        for moving, one in zip(self._transfers, transfers, strict=True):
+        for step, one in zip(self._steps, transfers, strict=True):
             for needed in one.after:
-                self._transfers[needed].needed_by.append(moving)
+                self._steps[needed].needed_by.append(step)
+        # The loop runs until all flows and, in addition, all steps have ended.
+        self._unended_steps = len(self._steps)
+        self._left += 1
+        self._unmarked: int | None = None  # last flow, marked as ended after the last step
+        self._computing: defaultdict[int, deque[StepInProgress]] = defaultdict(deque)
         self._sending: list[deque[TransferInProgress]] = [deque() for _ in connections]
         self._arriving: list[deque[TransferInProgress]] = [deque() for _ in connections]
         for failed in [one for one in connections if one.ended]:
@@ -172,16 +193,16 @@ class CollectiveLoop(FlowEventLoop):
     def run(self, barrier_s: float) -> dict[str, Any]:
         """Run a collective operation and check its sums; return cost and times of transfers."""
         self._now = barrier_s
-        for moving in self._transfers:
-            if not moving.waits_for:
-                self._enqueue_transfer(moving)
+        if self._unended_steps:
+            ready = [step for step in self._steps if not step.waits_for]
+            self._schedule(barrier_s, self._begin_steps, ready, barrier_s)
         cost = super().run(barrier_s)
         if not any(one.reason for one in self.connections):
             for rank in self._store.ranks_with_wrong_sums():
                 self._fail_flows_with_wrong_sums(self._servers[rank])
-        return {**cost, "transfers": [self._transfer_times_s(one) for one in self._transfers]}
+        return {**cost, "transfers": [self._step_times_s(one) for one in self._steps]}
 
-    def _transfer_times_s(self, one: TransferInProgress) -> list[float | None]:
+    def _step_times_s(self, one: StepInProgress) -> list[float | None]:
         return [
             None if moment is None else round(moment - self._barrier_s, 6)
             for moment in (one.ready_s, one.begin_s, one.end_s)
@@ -193,11 +214,63 @@ class CollectiveLoop(FlowEventLoop):
             if one.flow.destination == server:
                 one.reason = f"server {self._names[server]} ended with wrong sums"
 
-    def _enqueue_transfer(self, moving: TransferInProgress) -> None:
-        moving.ready_s = self._now
-        self._sending[moving.flow].append(moving)
-        self._arriving[moving.flow].append(moving)
-        self._poll_writable(self.connections[moving.flow], True)
+    def _begin_steps(self, ready: list[StepInProgress], now: float) -> None:
+        """Begin steps whose dependencies have ended at `now`, and those that depend on no work."""
+        for step in ready:
+            if not self._unended_steps:  # the operation was aborted
+                return
+            step.ready_s = now
+            if isinstance(step, TransferInProgress):
+                self._sending[step.flow].append(step)
+                self._arriving[step.flow].append(step)
+                self._poll_writable(self.connections[step.flow], True)
+            elif step.flow < 0:
+                step.begin_s = now
+                ready += self._end_step(step, now)
+            else:
+                self._computing[step.flow].append(step)
+                if len(self._computing[step.flow]) == 1:
+                    self._compute(step, now)
+
+    def _compute(self, step: StepInProgress, now: float) -> None:
+        step.begin_s = now
+        self._schedule(now + step.lasts_s, self._end_computation, step, now + step.lasts_s)
+
+    def _end_computation(self, step: StepInProgress, due_s: float) -> None:
+        """End a computation at its due time, so that delays of this process do not add up."""
+        queue = self._computing[step.flow]
+        queue.popleft()
+        onward = self._end_step(step, due_s)
+        if queue:
+            self._compute(queue[0], due_s)
+        self._begin_steps(onward, due_s)
+
+    def _end_step(self, step: StepInProgress, now: float) -> list[StepInProgress]:
+        """Record a step's end; return the steps that can begin now."""
+        step.end_s = now
+        self._unended_steps -= 1
+        if not self._unended_steps:
+            self._end_of_steps()
+        ready = []
+        for onward in step.needed_by:
+            onward.waits_for -= 1
+            if not onward.waits_for:
+                ready.append(onward)
+        return ready
+
+    def _end_of_steps(self) -> None:
+        """Let the loop end: all steps have ended, or the operation was aborted."""
+        self._unended_steps = 0
+        self._left -= 1
+        if self._unmarked is not None:
+            super()._mark_ended(self._unmarked)
+
+    def _mark_ended(self, number: int) -> None:
+        """Report the end of a flow; that of the last flow not before the last computation."""
+        if self._unended_steps and self._left == 2:  # this flow, and the steps
+            self._unmarked = number
+        else:
+            super()._mark_ended(number)
 
     def _send(self, one: FlowConnection) -> None:
         assert one.sender is not None
@@ -222,16 +295,9 @@ class CollectiveLoop(FlowEventLoop):
         arrived = queue[0].receive(one.receiver) if queue else len(one.receiver.recv(1))
         whole = self._count_delivered(one, arrived)
         if arrived and not queue[0].remaining_bytes:
-            self._transfer_arrived(queue.popleft())
+            self._begin_steps(self._end_step(queue.popleft(), self._now), self._now)
         if whole:
             self._end(one)
-
-    def _transfer_arrived(self, moving: TransferInProgress) -> None:
-        moving.end_s = self._now
-        for onward in moving.needed_by:
-            onward.waits_for -= 1
-            if not onward.waits_for:
-                self._enqueue_transfer(onward)
 
     def _end(self, one: FlowConnection, reason: str = "") -> None:
         super()._end(one, reason)
@@ -243,6 +309,8 @@ class CollectiveLoop(FlowEventLoop):
         ends = (self._names[end] for end in (failed.flow.source, failed.flow.destination))
         flow = f"the flow {' to '.join(ends)} failed ({failed.reason})"
         reason = f"the collective operation was broken off: {flow}"
+        if self._unended_steps:
+            self._end_of_steps()
         for other in self.connections:
             if other.ended:
                 continue

@@ -275,8 +275,12 @@ class FlowEventLoop:
                 self._deeds.pop(end.fileno(), None)
         one.reason, one.ended = reason, True
         one.close()
-        self._ended[number] = 1
+        self._mark_ended(number)
         self._left -= 1
+
+    def _mark_ended(self, number: int) -> None:
+        """Report on the board that a flow has ended."""
+        self._ended[number] = 1
 
     # -- timed events ----------------------------------------------------------------------------
 

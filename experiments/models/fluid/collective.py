@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy
 
-from experiments.models.arrays import Floats
+from experiments.models.arrays import Bools, Floats
 from experiments.models.fluid.directed_links import link_count, link_rates_bps, routes_of
 from experiments.models.fluid.graphs import transfer_ends_s
 from experiments.models.fluid.ideal import static_paths
@@ -21,10 +21,39 @@ if TYPE_CHECKING:
 
 
 def transfer_end_times_s(plan: CollectivePlan, rates_of: RatesOf) -> Floats:
-    """Return the arrival time of each transfer of a collective operation, in seconds."""
-    volumes = numpy.array(plan.volumes) * 8.0
-    after = [one.after for one in plan.graph.transfers]
-    return transfer_ends_s(volumes, plan.flow_of, after, len(plan.pairs), rates_of)
+    """Return the arrival time of each transfer of a collective operation, in seconds.
+
+    Local steps of a training iteration have the end of the computation; a processor is a flow whose
+    volume is in seconds, with the rate 1.
+    """
+    transfers = plan.graph.transfers
+    work = [
+        8.0 * volume or one.lasts_s for volume, one in zip(plan.volumes, transfers, strict=True)
+    ]
+    after = [one.after for one in transfers]
+    return transfer_ends_s(
+        numpy.array(work), plan.flow_of, after, plan.queues, _rates_with_processors(plan, rates_of)
+    )
+
+
+def _rates_with_processors(plan: CollectivePlan, rates_of: RatesOf) -> RatesOf:
+    """Return a function that adds the rate of processors, 1, to the rates of flows."""
+    flows = len(plan.pairs)
+    if plan.queues == flows:
+        return rates_of
+    known: dict[bytes, Floats] = {}
+
+    def rates(active: Bools) -> Floats:
+        found = numpy.ones(len(active))
+        sending = active[:flows]
+        if sending.any():
+            key = sending.tobytes()
+            if key not in known:
+                known[key] = rates_of(sending)
+            found[:flows] = known[key]
+        return found
+
+    return rates
 
 
 def phases_duration_s(
@@ -49,8 +78,10 @@ def phases_duration_s(
     return total
 
 
-def flow_ends_s(plan: CollectivePlan, rates_of: RatesOf) -> Floats:
-    """Return the arrival time of each flow's last collective transfer, in seconds."""
+def flow_ends_s(plan: CollectivePlan, ends_s: Floats) -> Floats:
+    """Return the arrival time of each flow's last transfer, given those of all transfers."""
     found = numpy.zeros(len(plan.pairs))
-    numpy.maximum.at(found, list(plan.flow_of), transfer_end_times_s(plan, rates_of))
+    flow_of = numpy.array(plan.flow_of)
+    sent = (flow_of >= 0) & (flow_of < len(plan.pairs))
+    numpy.maximum.at(found, flow_of[sent], ends_s[sent])
     return found

@@ -6,6 +6,7 @@ they became ready. Active flows share the links, in an event-driven simulation.
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -37,7 +38,8 @@ def transfer_ends_s(
     volume_bits : array
         Volume of each transfer in bits.
     flow_of : sequence of int
-        Flow whose connection carries each transfer.
+        Flow whose connection carries each transfer; a negative number is a step without work, which
+        ends when all of its dependencies have ended.
     after : sequence of sequences of int
         Transfers that each transfer depends on.
     flows : int
@@ -82,7 +84,7 @@ class _TransferGraph:
         now = 0.0
         known: dict[bytes, Floats] = {}
         self._enqueue_transfers(
-            [number for number, count in enumerate(self.waits_for) if not count]
+            [number for number, count in enumerate(self.waits_for) if not count], now
         )
         while self.active.any():
             rates = self._cached_rates(rates_of, known)
@@ -94,7 +96,7 @@ class _TransferGraph:
             now += takes_s
             done = moving[self.left[moving] <= self.least[moving]]
             self._enqueue_transfers(
-                [onward for flow in done for onward in self._finish_transfer(int(flow), now)]
+                [onward for flow in done for onward in self._finish_transfer(int(flow), now)], now
             )
         return self.ends
 
@@ -106,10 +108,16 @@ class _TransferGraph:
             known[key] = numpy.nan_to_num(rates_of(self.active.copy())) * self.active
         return known[key]
 
-    def _enqueue_transfers(self, numbers: Sequence[int]) -> None:
-        """Append collective transfers to the queues of their connections."""
-        for number in sorted(numbers):
+    def _enqueue_transfers(self, numbers: list[int], now: float) -> None:
+        """Append ready transfers to the queues of their connections, in the order of numbers."""
+        heapq.heapify(numbers)
+        while numbers:
+            number = heapq.heappop(numbers)
             flow = self.flow_of[number]
+            if flow < 0:
+                for onward in self._end_transfer(number, now):
+                    heapq.heappush(numbers, onward)
+                continue
             self.queues[flow].append(number)
             if not self.active[flow]:
                 self._start_next_transfer(flow)
@@ -124,8 +132,12 @@ class _TransferGraph:
     def _finish_transfer(self, flow: int, now: float) -> list[int]:
         """Finish a flow's transfer; return the transfers that can begin now."""
         number = self.queues[flow].popleft()
-        self.ends[number] = now
         self._start_next_transfer(flow)
+        return self._end_transfer(number, now)
+
+    def _end_transfer(self, number: int, now: float) -> list[int]:
+        """Record a transfer's end; return the transfers that can begin now."""
+        self.ends[number] = now
         for onward in self.needed_by[number]:
             self.waits_for[onward] -= 1
         return [onward for onward in self.needed_by[number] if not self.waits_for[onward]]

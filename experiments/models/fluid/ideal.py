@@ -51,6 +51,8 @@ class Ideal:
     paths: tuple[Path | None, ...]
     goodput_bps: Floats  # max-min fair goodput of each flow while all flows are active
     end_s: Floats  # end time of each flow of fixed volume; NaN for other flows
+    # End time of each step of a collective operation or training iteration; None without steps.
+    step_end_s: Floats | None = None
 
     @property
     def total_bps(self) -> float:
@@ -59,8 +61,9 @@ class Ideal:
 
     @property
     def completion_s(self) -> float:
-        """End time of the last flow that ends, in seconds; missing if none ends."""
-        ended = self.end_s[~numpy.isnan(self.end_s)]
+        """End time of the last flow or step that ends, in seconds; missing if none ends."""
+        ends = self.end_s if self.step_end_s is None else self.step_end_s
+        ended = ends[~numpy.isnan(ends)]
         return float(ended.max()) if len(ended) else float("nan")
 
 
@@ -127,7 +130,8 @@ def ideal(
     ack_paths: Sequence[Path | None] | None = None,
     failures: Failures = NONE,
     segments_per_ack: float = SEGMENTS_PER_ACK,
-    ends_s: Callable[[RatesOf], Floats] | None = None,
+    step_ends_s: Callable[[RatesOf], Floats] | None = None,
+    flow_ends_s: Callable[[Floats], Floats] | None = None,
 ) -> Ideal:
     """Return the ideal goodput and end times of flows on a routing's paths.
 
@@ -151,10 +155,11 @@ def ideal(
         Failed nodes and links, for the paths that are not given.
     segments_per_ack : float
         Number of full segments per acknowledgement.
-    ends_s : callable, optional
-        Function that returns the end time of each flow; its argument is the function that returns
-        the rates of active flows. By default each flow is active from its start until its volume
-        is delivered.
+    step_ends_s, flow_ends_s : callable, optional
+        Functions of a collective operation: the first returns the end time of each step, and its
+        argument is the function that returns the rates of active flows; the second returns the end
+        time of each flow, given those of all steps. By default each flow is active from its start
+        until its volume is delivered.
     """
     require(rate_bps > 0, f"ideal throughput needs a cable rate above 0 bit/s, not {rate_bps}")
     pairs = [(flow.source, flow.destination) for flow in flows]
@@ -180,11 +185,10 @@ def ideal(
     )
     everyone = numpy.ones(len(flows), bool)
     goodput = sharing.rates(everyone)
-    return Ideal(
-        tuple(paths),
-        goodput,
-        ends_s(sharing.rates) if ends_s else _end_times_s(flows, sharing),
-    )
+    if step_ends_s and flow_ends_s:
+        steps = step_ends_s(sharing.rates)
+        return Ideal(tuple(paths), goodput, flow_ends_s(steps), steps)
+    return Ideal(tuple(paths), goodput, _end_times_s(flows, sharing))
 
 
 def bound_bps(

@@ -9,6 +9,7 @@ from typing import Any
 from topos.base.errors import UnknownNameError, meant, require
 
 POISSON = "poisson"
+TRAINING = "training"  # pattern of a training iteration, whose trace has the sizes of transfers
 TRACES = (".csv", ".parquet")
 SERVERS, BISECTION, BUSIEST = "servers", "bisection", "busiest"
 LOADS_OF = (SERVERS, BISECTION, BUSIEST)
@@ -51,6 +52,13 @@ class Workload:
         if self.arrivals is not None:
             self._check_arrivals(self.arrivals)
             return
+        if self.pattern == TRAINING:
+            require(
+                self.volume_bytes is None and self.duration_s is None,
+                "a training iteration has the sizes of its trace or model: omit volume_bytes and "
+                "duration_s",
+            )
+            return
         require(
             (self.volume_bytes is None) != (self.duration_s is None),
             "a workload has either volume_bytes (of each flow) or duration_s: set one of them",
@@ -60,6 +68,11 @@ class Workload:
             f"volume_bytes is at most {MOST_BYTES:g}: choose less",
         )
         require(self.load is None, "a load needs arrivals: set arrivals = poisson, or omit load")
+
+    @property
+    def completes(self) -> bool:
+        """True if the workload is complete after certain volumes, and not after a duration."""
+        return self.volume_bytes is not None or self.pattern == TRAINING
 
     @property
     def trace(self) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from experiments.lab.emulation.kits import OPENFLOW_KITS
-from experiments.models.workloads.workload import BUSIEST, Workload
+from experiments.models.workloads.workload import BUSIEST, TRAINING, Workload
 from experiments.runs.plans.experiment import Experiment, FaultAt, FaultRate, System
 
 DCELL, BCUBE, TREE = "dcell,4,1", "bcube,4,1", "tree,4,4"
@@ -101,6 +101,14 @@ ALL_REDUCE = Experiment(
         )
     ),
     workload=Workload("all-reduce", volume_bytes=12_000_000, timeout_s=60.0),
+)
+
+ITERATION = Experiment(
+    name=TRAINING,
+    about="training iteration of a transformer with tensor, pipeline and data parallelism, on "
+    "BCube, a tree and a fat-tree",
+    systems=_systems(BCUBE, TREE, "fattree,4", rate_mbit=60),
+    workload=Workload(TRAINING, options={"tp": 4, "pp": 2, "tflops": 0.02}, timeout_s=60.0),
 )
 
 
@@ -259,4 +267,5 @@ OTHERS = (
         faults=(FaultRate("cut", per_minute=20.0, lasting_s=2.0, from_s=3.0, until_s=15.0),),
     ),
 )
-EXPERIMENTS = {experiment.name: experiment for experiment in (DEMO, FCT, ALL_REDUCE, *OTHERS)}
+NAMED = (DEMO, FCT, ALL_REDUCE, ITERATION, *OTHERS)
+EXPERIMENTS = {experiment.name: experiment for experiment in NAMED}

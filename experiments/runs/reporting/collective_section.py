@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from experiments.base import units
+from experiments.models.workloads.workload import TRAINING
 from experiments.runs.reporting.run_reading import RunContents
 from experiments.runs.reporting.tables import Row, Table
 from experiments.runs.trials.statistics import estimate
@@ -22,7 +23,8 @@ def operations(found: RunContents) -> Table:
     """Return the report's table of collective operations, from each system's valid trials."""
     transfers, trials = found.tables["transfers"], found.tables["trials"]
     rows = []
-    for system in found.systems if len(transfers) else ():
+    training = found.plan is not None and found.plan.workload.pattern == TRAINING
+    for system in found.systems if len(transfers) and not training else ():
         completed = trials[(trials.system == system) & trials.completion_s.notna()]
         valid = completed[completed.valid.fillna(False).astype(bool)]
         shown = completed if valid.empty else valid

@@ -21,6 +21,7 @@ from experiments.runs.reporting import (
     style,
     summary_text,
     tables,
+    training_section,
 )
 from experiments.runs.reporting.embedding import EmbeddedFigure, embedded
 from experiments.runs.reporting.run_reading import RunContents, read
@@ -195,6 +196,7 @@ def _template_values(
         "slowdowns": slowdown_figures.table(found.tables["classes"], found.systems),
         "comparisons": tables.comparisons(found),
         "operations": collective_section.operations(found),
+        "iterations": training_section.iterations(found),
         "workload": tables.workload(plan) if plan else "",
         "faults": tables.faults(plan, found.networks) if plan else [],
         "systems": tables.systems(found),

@@ -13,6 +13,7 @@ import pandas as pd
 from experiments.base import units
 from experiments.models.workloads.collectives.plan import is_collective
 from experiments.models.workloads.flows import COMPLETED
+from experiments.models.workloads.workload import TRAINING
 from experiments.runs.plans.experiment import Experiment, FaultAt, System
 from experiments.runs.reporting import series
 from experiments.runs.reporting.run_reading import RunContents
@@ -130,11 +131,11 @@ def command(found: RunContents) -> str:
 def workload(plan: Experiment) -> str:
     """Return a sentence that describes the workload: pattern, volume or duration, TCP, repeats."""
     load = plan.workload
-    much = (
-        f"{units.size(load.volume_bytes)} per {'server' if is_collective(load) else 'flow'}"
-        if load.volume_bytes is not None
-        else f"for {units.time(load.duration_s)}"
-    )
+    much = f"for {units.time(load.duration_s)}"
+    if load.volume_bytes is not None:
+        much = f"{units.size(load.volume_bytes)} per {'server' if is_collective(load) else 'flow'}"
+    elif load.pattern == TRAINING:
+        much = "one iteration"
     options = f" ({_setting_text(load.options)})" if load.options else ""
     if load.trace is not None:
         much = f"flows of the trace {load.trace}"
@@ -190,7 +191,7 @@ def summary(found: RunContents) -> Table:
     """Return the report's summary table: means over valid trials, with confidence intervals."""
     workload = found.plan.workload if found.plan else None
     arrive = workload is not None and workload.arrivals is not None
-    main = main_measure(workload.volume_bytes if workload else None, arrive=arrive)
+    main = main_measure(completes=workload is not None and workload.completes, arrive=arrive)
     measures = [one for one in MEASURES if main is COMPLETION or one is not COMPLETION]
     if arrive:
         known = found.run.trials

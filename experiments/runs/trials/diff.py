@@ -15,7 +15,7 @@ from experiments.runs.trials.summary import (
     COMPLETION,
     GOODPUT,
     Measure,
-    main_measure,
+    completes,
     sentences,
     value_and_interval,
     values,
@@ -106,8 +106,7 @@ def _total_comparison(
 
 def _measures(first: Run, second: Run) -> tuple[Measure, ...]:
     """Return the measures to compare: completion time only if both runs have a fixed volume."""
-    volumes = [run.manifest["plan"]["workload"]["volume_bytes"] for run in (first, second)]
-    volumed = all(main_measure(volume) is COMPLETION for volume in volumes)
+    volumed = all(completes(run) for run in (first, second))
     return (GOODPUT, COMPLETION) if volumed else (GOODPUT,)
 
 

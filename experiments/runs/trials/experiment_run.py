@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from experiments.base.files import only_writer, output_folder
 from experiments.models.workloads.flows import Flow
-from experiments.models.workloads.workload import Workload
+from experiments.models.workloads.workload import TRAINING, Workload
 from experiments.runs.plans.experiment import Experiment, System
 from experiments.runs.plans.trials import Trial, blocks
 from experiments.runs.plans.values import differences, plain
@@ -122,7 +122,7 @@ def check_machines(system: System, workload: Workload) -> None:
     """Raise PillarboxError if a system and its workload cannot run over several machines."""
     from experiments.models.workloads.collectives.plan import is_collective
 
-    topology = system.topology
+    topology, waits = system.topology, is_collective(workload) or workload.pattern == TRAINING
     require(
         system.machines <= topology.servers,
         f"{topology.spec} has {topology.servers} servers, too few for {system.machines} machines",
@@ -133,8 +133,9 @@ def check_machines(system: System, workload: Workload) -> None:
         UnsupportedError,
     )
     require(
-        not workload.options.get("distribute") and not is_collective(workload),
-        "file distribution and collective operations run on one machine only: leave --machines out",
+        not workload.options.get("distribute") and not waits,
+        "file distribution, collective operations and training iterations run on one machine only: "
+        "leave --machines out",
         UnsupportedError,
     )
 
@@ -148,6 +149,13 @@ def _flows_and_plan(
     """
     from experiments.models.workloads.collectives.plan import collective_of
 
+    if workload.pattern == TRAINING:
+        from experiments.models.workloads.training.training_workload import training_plan
+
+        iteration = training_plan(
+            trial.system.topology, workload, trial.system.algorithm, trial.seed
+        )
+        return iteration.live_flows(), iteration
     topology, algorithm = trial.system.topology, trial.system.algorithm
     collective = collective_of(topology, workload, algorithm, trial.seed)
     if collective:
@@ -198,7 +206,7 @@ def _is_precise(experiment: Experiment, done: Run) -> bool:
     assert experiment.precision is not None
     workload = experiment.workload
     arrive = workload.arrivals is not None
-    column = main_measure(workload.volume_bytes, arrive=arrive).column
+    column = main_measure(completes=workload.completes, arrive=arrive).column
     return all(
         precise(list(values(done, system.name, column).values()), experiment.precision)
         for system in experiment.systems

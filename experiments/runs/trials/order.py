@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from experiments.models.workloads.collectives.plan import CollectivePlan
 from experiments.models.workloads.flows import Flow, FlowResult
+from experiments.models.workloads.training.iteration_plan import IterationPlan
 from experiments.models.workloads.workload import Workload
 from experiments.runs.plans.trials import Trial
 from hosts.base.failures import Failures
@@ -47,6 +48,11 @@ class TrialOrder:
     def collective(self) -> CollectivePlan | None:
         """Plan of the trial's collective operation; None for other workloads."""
         return self.plan if isinstance(self.plan, CollectivePlan) else None
+
+    @property
+    def iteration(self) -> IterationPlan | None:
+        """Plan of the trial's training iteration; None for other workloads."""
+        return self.plan if isinstance(self.plan, IterationPlan) else None
 
     @property
     def limit_s(self) -> float:

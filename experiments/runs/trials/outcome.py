@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from experiments.models.fluid.collective import flow_ends_s
+from experiments.models.fluid.collective import flow_ends_s, transfer_end_times_s
 from experiments.models.workloads.collectives.bound import collective_time_bound_s
 from experiments.models.workloads.flows import COMPLETED, FAILED, FlowResult
 from experiments.runs.plans.trials import Trial
@@ -25,6 +25,7 @@ from experiments.runs.trials.order import TrialMeasurements, TrialOrder
 from experiments.runs.trials.recorded_paths import paths_of
 from experiments.runs.trials.recovery import recovery
 from experiments.runs.trials.statistics import jain, spread
+from experiments.runs.trials.training_results import training_results
 from experiments.runs.trials.trial_faults import killed_by
 from experiments.runs.trust.verdict import judge
 from hosts.base.path import Path
@@ -66,6 +67,8 @@ def outcome(order: TrialOrder, found: TrialMeasurements) -> Outcome:
         totals |= loads(order, found)
         flows = [row | more for row, more in zip(flows, flow_columns(order, found), strict=True)]
         totals |= slowdowns_of(flows) | together_of(order, flows)
+    training_totals, training_tables = training_results(order, found)
+    totals |= training_totals
     # The hops of a file distribution and collective transfers wait for each other.
     comparable = best is not None and order.plan is None
     verdict = judge(
@@ -97,7 +100,9 @@ def outcome(order: TrialOrder, found: TrialMeasurements) -> Outcome:
             for interval in result.intervals
         ],
         "links": found.readings.links,
-        "transfers": [step._asdict() for step in found.steps],
+        # Local steps of a training iteration send no bytes.
+        "transfers": [step._asdict() for step in found.steps if step.volume_bytes],
+        **training_tables,
         "events": recovery(found.events, found.results, partial(killed_by, topology)),
     }
     return Outcome(record, tables, found.log)
@@ -119,6 +124,7 @@ def ideal_of(
 
     flows = [result.flow for result in found.results]
     back = [(flow.destination, flow.source) for flow in flows]
+    plan = order.collective
     return ideal(
         order.topology,
         found.routing,
@@ -127,14 +133,21 @@ def ideal_of(
         system.mtu,
         paths=paths,
         ack_paths=paths_of(order.topology, found.routing, back, found.back),
-        ends_s=partial(flow_ends_s, order.collective) if order.collective else None,
+        step_ends_s=partial(transfer_end_times_s, plan) if plan else None,
+        flow_ends_s=partial(flow_ends_s, plan) if plan else None,
     )
 
 
 def end_of(found: TrialMeasurements) -> float:
-    """Return the time at which the last flow ended, or the trial's end if a flow did not end."""
+    """Return the time at which the last flow ended, or the trial's end if a flow did not end.
+
+    A training iteration may end with a computation, a step without bytes.
+    """
     ends = [one.end_s for one in found.results if one.status == COMPLETED and one.end_s is not None]
-    return max(ends) if ends and len(ends) == len(found.results) else found.readings.duration_s
+    if not ends or len(ends) < len(found.results):
+        return found.readings.duration_s
+    local = [one.end_s for one in found.steps if not one.volume_bytes and one.end_s is not None]
+    return max([*ends, *local])
 
 
 def best_of(
@@ -158,14 +171,15 @@ def best_of(
 def bound_of(order: TrialOrder, found: TrialMeasurements) -> float | None:
     """Return the upper bound in bit/s of a trial's goodput under any routing; None if unknown.
 
-    It is unknown in the cases of `ideal_of`, and for a file distribution. For a collective
-    operation it is the goodput at which the transfers complete in the lower bound of the completion
-    time.
+    It is unknown in the cases of `ideal_of`, for a file distribution and for a training iteration.
+    For a collective operation it is the goodput at which the transfers complete in the lower bound
+    of the completion time.
     """
     system, topology, collective = order.trial.system, order.topology, order.collective
     if system.rate_mbit is None or not found.uniform:
         return None
-    if found.routing.endswith(".py") or (order.plan and not collective):
+    unbounded = order.plan and (collective is None or order.iteration is not None)
+    if found.routing.endswith(".py") or unbounded:
         return None
     from experiments.models.fluid.ideal import bound_bps, header_bytes, header_efficiency
 

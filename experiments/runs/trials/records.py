@@ -232,6 +232,16 @@ class Run:
         return self._table("transfers")
 
     @cached_property
+    def ranks(self) -> pandas.DataFrame:
+        """Table of ranks: one row for each rank of a training iteration."""
+        return self._table("ranks")
+
+    @cached_property
+    def nodes(self) -> pandas.DataFrame:
+        """Table of nodes: one row for each node of a training iteration's trace."""
+        return self._table("nodes")
+
+    @cached_property
     def classes(self) -> pandas.DataFrame:
         """Table of classes: one row for each size class of arriving flows."""
         return self._table("classes")

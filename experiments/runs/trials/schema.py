@@ -55,6 +55,10 @@ TRIALS = {
     "request_median_s": "float64",  # Time from a request's start to the last byte of its answers.
     "request_p99_s": "float64",
     "in_time_share": "float64",  # Share of requests that met the deadline; missing without one.
+    # Columns of a training iteration, means over its ranks; missing for others.
+    "compute_s": "float64",
+    "exposed_s": "float64",  # Time of transfers to or from a rank that does not compute.
+    "waiting_s": "float64",  # Time in which neither happens; the three add up to completion_s.
     "shuffle_slowdown": "float64",  # Mean completion time of shuffles / time of the busiest port.
 }
 FLOWS = {
@@ -140,11 +144,31 @@ TRANSFERS = {
     "begin_s": "float64",
     "end_s": "float64",  # Arrival of the last byte; missing if the transfer did not finish.
 }
+# Table of the ranks of a training iteration.
+RANKS = {
+    "rank": "int64",
+    "server": "string",
+    "compute_s": "float64",
+    "exposed_s": "float64",
+    "waiting_s": "float64",
+    "waits_for": "Int64",  # Rank that this rank waits for longest; missing if it never waits.
+    "waits_for_s": "float64",
+}
+# Table of the nodes of a training iteration's trace.
+NODES = {
+    "rank": "int64",
+    "node": "int64",  # Number of the node in the rank's trace.
+    "name": "string",
+    "kind": "string",  # Values: compute, send, receive, or a collective operation.
+    "begin_s": "float64",
+    "end_s": "float64",
+}
 # Columns with names of servers and switches; several names are separated by blanks.
 ADDRESSES = {
     "flows": ("source", "destination", "path"),
     "links": ("from", "to"),
     "events": ("what",),
+    "ranks": ("server",),
 }
 TABLES = {
     "flows": FLOWS,
@@ -153,8 +177,15 @@ TABLES = {
     "events": EVENTS,
     "transfers": TRANSFERS,
     "classes": CLASSES,
+    "ranks": RANKS,
+    "nodes": NODES,
 }
-SOME_RUNS = ("transfers", "classes")  # Tables of records written only if they have rows.
+SOME_RUNS = (
+    "transfers",
+    "classes",
+    "ranks",
+    "nodes",
+)  # Tables of records written only if they have rows.
 # Columns that older records of this version may lack.
 LATER = {
     "flows": ("measured", "completion_s", "alone_s", "slowdown", "connect_s"),

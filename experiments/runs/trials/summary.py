@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from experiments.base.text import columns
 from experiments.base.units import three_figures
 from experiments.models.workloads.flows import COMPLETED, FAILED
+from experiments.models.workloads.workload import TRAINING
 from experiments.runs.trials import aa_check, slowdowns
 from experiments.runs.trials.statistics import Comparison, Estimate, compare, estimate, paired
 
@@ -89,20 +90,25 @@ def summaries(run: Run) -> list[Summary]:
     return [_summary(run, system, systems[0], main) for system in systems]
 
 
-def main_measure(volume_bytes: int | None, *, arrive: bool = False) -> Measure:
+def main_measure(*, completes: bool, arrive: bool = False) -> Measure:
     """Return the measure by which systems are compared: completion time, or else goodput.
 
     Systems with arriving flows are compared by slowdown.
     """
     if arrive:
         return SLOWDOWN
-    return GOODPUT if volume_bytes is None else COMPLETION
+    return COMPLETION if completes else GOODPUT
 
 
 def main_of(run: Run) -> Measure:
     """Return the measure that compares the systems of a run."""
+    return main_measure(completes=completes(run), arrive=arrive(run))
+
+
+def completes(run: Run) -> bool:
+    """Return True if the workload of a run is complete after certain volumes."""
     workload = run.manifest["plan"]["workload"]
-    return main_measure(workload["volume_bytes"], arrive=arrive(run))
+    return workload["volume_bytes"] is not None or workload["pattern"] == TRAINING
 
 
 def arrive(run: Run) -> bool:

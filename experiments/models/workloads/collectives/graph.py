@@ -31,7 +31,10 @@ MOST_NEEDED = 20_000_000  # maximum number of dependencies between its transfers
 
 
 class Transfer(NamedTuple):
-    """Transfer of a collective operation: a range of data chunks sent from rank to rank."""
+    """Transfer of a collective operation: a range of data chunks sent from rank to rank.
+
+    A transfer from a rank to itself is a local step of a training iteration: it carries no chunks.
+    """
 
     sender: int
     receiver: int
@@ -40,6 +43,7 @@ class Transfer(NamedTuple):
     reduce: bool  # whether the receiver adds the data to its own, or replaces its own
     step: int  # step of the algorithm; transfers of a step run simultaneously
     after: tuple[int, ...] = ()  # numbers of transfers that must arrive first
+    lasts_s: float = 0.0  # duration of a local step (a computation) in seconds
 
     @property
     def chunks(self) -> range:

@@ -238,7 +238,8 @@ class CollectivePlan:
         """Number of the flow from rank to rank, which carries all transfers of this pair."""
         found: dict[tuple[int, int], int] = {}
         for one in self.graph.transfers:
-            found.setdefault((one.sender, one.receiver), len(found))
+            if one.sender != one.receiver:
+                found.setdefault((one.sender, one.receiver), len(found))
         return found
 
     @cached_property
@@ -246,11 +247,17 @@ class CollectivePlan:
         """Number of the flow that carries each transfer."""
         return tuple(self.pairs[one.sender, one.receiver] for one in self.graph.transfers)
 
+    @property
+    def queues(self) -> int:
+        """Number of queues in which transfers wait for one another: one for each flow."""
+        return len(self.pairs)
+
     def flows(self) -> list[Flow]:
         """Return the flows of the collective operation: one for each pair of ranks that sends."""
         volumes = [0] * len(self.pairs)
-        for flow, volume in zip(self.flow_of, self.volumes, strict=True):
-            volumes[flow] += volume
+        for one, volume in zip(self.graph.transfers, self.volumes, strict=True):
+            if one.sender != one.receiver:
+                volumes[self.pairs[one.sender, one.receiver]] += volume
         return [
             Flow(number, self.servers[a], self.servers[b], volume_bytes=volumes[number])
             for (a, b), number in self.pairs.items()
@@ -353,7 +360,18 @@ def _rank_servers(topology: Topology, workload: Workload, seed: int) -> tuple[in
         f"a collective operation has at most {MOST_SENT:,} ranks, not {ranks:,}: choose fewer "
         "(options.ranks)",
     )
-    placement = workload.options.get("placement", PAPER)
+    return placed_servers(topology, ranks, workload.options.get("placement", PAPER), seed)
+
+
+def placed_servers(
+    topology: Topology, ranks: int, placement: str, seed: int, least: int = 2
+) -> tuple[int, ...]:
+    """Return the server of each rank: in the order of server addresses, or random."""
+    require(
+        least <= ranks <= topology.servers,
+        f"{topology.spec} has {topology.servers} servers, and this workload {ranks} ranks: choose "
+        "another network, or another number of ranks",
+    )
     require(
         placement in (PAPER, RANDOM),
         f"options.placement is {PAPER} (ranks in the order of server addresses) or {RANDOM}, not "

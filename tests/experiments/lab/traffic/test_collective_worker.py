@@ -14,7 +14,11 @@ import pytest
 
 import topos
 from experiments.lab.traffic.collective_tool import Collective
-from experiments.lab.traffic.collective_worker import CollectiveLoop, initial_rank_data
+from experiments.lab.traffic.collective_worker import (
+    CollectiveLoop,
+    TransferInProgress,
+    initial_rank_data,
+)
 from experiments.lab.traffic.generator_worker import ServerDeathReader
 from experiments.models.workloads.collectives.plan import CollectivePlan, plan_for
 from experiments.models.workloads.flows import COMPLETED, Sending
@@ -112,7 +116,8 @@ def test_one_wrong_bit_is_noticed_where_it_arrives(tmp_path: Path) -> None:
 
 def test_what_is_added_twice_is_noticed(tmp_path: Path) -> None:
     def add(loop: CollectiveLoop) -> None:
-        loop._transfers[-1].reduce = True  # a copy, the last to arrive at one rank
+        # a copy, the last to arrive at one rank
+        cast("TransferInProgress", loop._steps[-1]).reduce = True
 
     loop = loop_of(planned("tree,2,2", "all-reduce", "ring", 4096), tmp_path, "tree,2,2")
     reasons, _ = done(loop, add)
@@ -139,7 +144,7 @@ def test_without_one_connection_all_is_broken_off(moment: str, tmp_path: Path) -
 
 def test_what_does_not_end_in_time_says_how_far_it_came(tmp_path: Path) -> None:
     def hold(loop: CollectiveLoop) -> None:
-        loop._transfers[0].waits_for = 1
+        loop._steps[0].waits_for = 1
 
     loop = loop_of(planned("tree,2,2", "all-reduce", "ring", 4096), tmp_path, "tree,2,2", 0.2)
     reasons, _ = done(loop, hold)

@@ -27,16 +27,17 @@ def test_a_phase_lasts_as_long_as_its_slowest_transfer() -> None:
 
 
 def test_transfers_of_a_plan_in_bits_and_the_last_one_of_each_flow() -> None:
-    transfers = [SimpleNamespace(after=after) for after in ((), (0,), ())]
+    transfers = [SimpleNamespace(after=after, lasts_s=0.0) for after in ((), (0,), ())]
     plan: Any = SimpleNamespace(
         volumes=(1, 2, 4),
         graph=SimpleNamespace(transfers=transfers),
         flow_of=(0, 1, 0),
         pairs={(0, 1): 0, (1, 2): 1},
+        queues=2,
     )
 
     def rates(active: Any) -> Any:
         return numpy.where(active, 8.0, numpy.nan)
 
     assert transfer_end_times_s(plan, rates).tolist() == [1, 3, 5]
-    assert flow_ends_s(plan, rates).tolist() == [5, 3]
+    assert flow_ends_s(plan, transfer_end_times_s(plan, rates)).tolist() == [5, 3]

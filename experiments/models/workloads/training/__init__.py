@@ -1,0 +1,1 @@
+"""Training iterations as data: traces, their transfers and computations, and their times."""

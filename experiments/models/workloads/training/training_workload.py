@@ -1,0 +1,96 @@
+"""A training iteration as the workload of an experiment: from its options to its plan.
+
+The iteration is read from a trace, or generated from a transformer's dimensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from experiments.models.workloads.collectives.plan import PAPER, placed_servers
+from experiments.models.workloads.training.chakra_files import RANK, read_trace
+from experiments.models.workloads.training.iteration_plan import IterationPlan, iteration_plan
+from experiments.models.workloads.training.trace import Trace
+from experiments.models.workloads.training.transformer import Transformer
+from experiments.models.workloads.workload import TRAINING, Workload
+from topos.base.errors import UnknownNameError, meant, require
+from topos.base.topology import Topology
+
+MODEL_OPTIONS = tuple(one.name for one in fields(Transformer))
+TRACE_OPTIONS = ("trace", "groups", "ranks", "tflops")
+OPTIONS = (*TRACE_OPTIONS, "placement", "base", *MODEL_OPTIONS)
+
+
+def training_plan(
+    topology: Topology, workload: Workload, algorithm: str, seed: int
+) -> IterationPlan:
+    """Return the plan of a training workload on a network.
+
+    Raises PillarboxError if an option is wrong, or if the network has too few servers.
+    """
+    options = workload.options
+    for option in options:
+        require(
+            option in OPTIONS,
+            f"the pattern {TRAINING} has no option {option!r}: {meant(option, OPTIONS)}",
+            UnknownNameError,
+        )
+    require(
+        workload.tool == "auto",
+        f"the pattern {TRAINING} has its own traffic tool: omit tool = {workload.tool}",
+    )
+    trace = trace_of(options, topology.servers)
+    servers = placed_servers(
+        topology, len(trace.ranks), str(options.get("placement", PAPER)), seed, least=1
+    )
+    base = {name: options[name] for name in ("base",) if name in options}
+    return iteration_plan(topology, trace, servers, algorithm, base)
+
+
+def trace_of(options: Mapping[str, Any], servers: int) -> Trace:
+    """Return the trace that a workload's options name, or generate that of a transformer.
+
+    A network of `servers` servers runs one file for all ranks on each server, and a transformer in
+    as many replicas as fit, unless the options have ``ranks`` or ``dp``.
+    """
+    if "trace" not in options:
+        for option in ("groups", "ranks"):
+            require(option not in options, f"the option {option} needs a trace: set trace")
+        return transformer_of(options, servers).trace()
+    strange = [name for name in options if name in MODEL_OPTIONS and name not in TRACE_OPTIONS]
+    require(
+        not strange,
+        f"the option {next(iter(strange), '')} describes a transformer, and a trace has its own "
+        "model: omit one of them",
+    )
+    path, ranks = str(options["trace"]), options.get("ranks")
+    require(
+        ranks is None or (type(ranks) is int and ranks >= 1),
+        f"the option ranks is a whole number of at least 1, not {ranks!r}",
+    )
+    if ranks is None and RANK not in path:
+        ranks = servers
+    tflops = options.get("tflops", Transformer.tflops)
+    require(
+        isinstance(tflops, int | float) and tflops > 0,
+        f"the option tflops is a number above 0, not {tflops!r}",
+    )
+    return read_trace(path, ranks, str(options.get("groups", "")), tflops)
+
+
+def transformer_of(options: Mapping[str, Any], servers: int) -> Transformer:
+    """Return the transformer that a workload's options describe, in as many replicas as fit."""
+    given = {name: options[name] for name in MODEL_OPTIONS if name in options}
+    if "ep" in given and "experts" not in given:
+        given["experts"] = 2 * given["ep"] if given["ep"] != 1 else 0
+    if "dp" not in given:
+        ways = [given.get(name, 1) for name in ("tp", "pp")]
+        whole = all(type(way) is int and way >= 1 for way in ways)
+        replicas = servers // (ways[0] * ways[1]) if whole else 1
+        ep = given.get("ep", 1)
+        if type(ep) is int and ep > 1:
+            replicas -= replicas % ep
+        given["dp"] = max(1, replicas)
+    return Transformer(**given)

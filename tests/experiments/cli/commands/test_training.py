@@ -1,0 +1,100 @@
+"""``pillarbox training``: time, bytes and traces of an iteration, and bad input in one sentence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from experiments.cli.commands.training import MODEL, command
+from experiments.models.workloads.training.chakra_files import read_trace, write_trace
+from experiments.models.workloads.training.training_workload import MODEL_OPTIONS
+from experiments.models.workloads.training.transformer import Transformer
+from tests.experiments.models.workloads.training.drawn_trace import drawn_trace
+from topos.base.errors import PillarboxError
+
+SMALL = ["--hidden", "64", "--sequence", "32", "--layers", "2", "--micro-batches", "2"]
+
+
+def answered(*arguments: str) -> dict[str, Any]:
+    told = CliRunner().invoke(command, [*arguments, "--json"])
+    assert told.exit_code == 0, told.exception
+    return dict(json.loads(told.output))
+
+
+def test_bytes_are_those_of_the_formula_and_the_parts_add_up() -> None:
+    found = answered("bcube,4,1", "--tp", "2", "--pp", "2", "--ep", "2", *SMALL)
+    assert found["sent_bytes"] == found["formula_bytes"]
+    assert set(found["sent_bytes"]) == {"tensor", "pipeline", "data", "expert"}
+    assert sum(found["parts"].values()) == pytest.approx(found["iteration_s"])
+    assert sum(found["critical_path"].values()) == pytest.approx(found["iteration_s"])
+    assert len(found["ranks"]) == 16
+
+
+def test_text() -> None:
+    told = CliRunner().invoke(command, ["tree,2,2", "--tp", "2", *SMALL])
+    assert told.exit_code == 0, told.exception
+    first, second, *_ = told.output.splitlines()
+    assert first == "tree,2,2: 4 ranks, ring"
+    assert second.startswith("iteration      ")
+    assert "formula" in told.output
+
+
+def test_a_long_table_is_cut_off() -> None:
+    told = CliRunner().invoke(command, ["tree,40,1", *SMALL])
+    assert "... and 8 more ranks: see --json" in told.output
+
+
+def test_written_trace_takes_the_same_time(tmp_path: Path) -> None:
+    out = tmp_path / "traces"
+    first = answered("tree,2,2", "--tp", "2", "--pp", "2", *SMALL, "-o", str(out))
+    assert first["files"] == [str(out / f"trace.{rank}.et") for rank in range(4)]
+    second = answered("tree,2,2", "--trace", str(out / "trace.%d.et"))
+    for key in ("iteration_s", "parts", "ranks", "critical_path", "sent_bytes"):
+        assert second[key] == first[key]
+    assert second["formula_bytes"] is None
+    model = Transformer(
+        tp=2, pp=2, hidden=64, sequence=32, layers=2, micro_batches=2
+    )  # dp: 4 servers
+    assert read_trace(str(out / "trace.%d.et")).groups == model.trace().groups
+
+
+def test_random_placement_is_slower_in_a_tree() -> None:
+    network = ("tree,4,4", "--tp", "4", *SMALL)
+    near, far = (
+        answered(*network, "--placement", placement, "--seed", "3")["iteration_s"]
+        for placement in ("paper", "random")
+    )
+    assert near < far
+
+
+def test_options_are_those_of_the_transformer() -> None:
+    names = {name.replace("-", "_") for name in MODEL} | {"tflops"}
+    assert names == set(MODEL_OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--tp", "3"], "must be a multiple of 4 tp"),
+        (["--trace", "nowhere.%d.et"], "there is no trace file nowhere.0.et"),
+        (["--trace", "nowhere.et"], "nowhere.et cannot be read: No such file"),
+        (["--trace", "a.%d.et", "--layers", "2"], "the option layers describes a transformer"),
+        (["--groups", "a.json"], "the option groups needs a trace"),
+        (["--algorithm", "bml2"], "no algorithm 'bml2'"),
+        (["--routing", "none"], "has no routing 'none'"),
+    ],
+)
+def test_bad_input(arguments: list[str], words: str) -> None:
+    told = CliRunner().invoke(command, ["tree,2,2", *arguments])
+    assert isinstance(told.exception, PillarboxError), told.output
+    assert words in str(told.exception)
+
+
+def test_unmatched_ranks_of_a_trace(tmp_path: Path) -> None:
+    write_trace(drawn_trace(), tmp_path)
+    told = CliRunner().invoke(command, ["tree,2,1", "--trace", str(tmp_path / "trace.%d.et")])
+    assert "has 2 servers, and this workload 4 ranks" in str(told.exception)

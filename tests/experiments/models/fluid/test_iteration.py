@@ -1,0 +1,72 @@
+"""A training iteration in the fluid model: the drawn trace takes exactly its time."""
+
+from __future__ import annotations
+
+import numpy
+import pytest
+
+import topos
+from experiments.models.fluid.collective import transfer_end_times_s
+from experiments.models.fluid.graphs import transfer_ends_s
+from experiments.models.fluid.ideal import acknowledged_share, header_efficiency
+from experiments.models.fluid.iteration import simulated_moments
+from experiments.models.workloads.training.breakdown import iteration_times
+from experiments.models.workloads.training.iteration_plan import iteration_plan
+from experiments.models.workloads.training.trace import COMPUTE, Trace, TraceNode
+from tests.experiments.models.workloads.training.drawn_trace import drawn_time_s, drawn_trace
+
+RATE_BPS, MTU = 50e6, 9000
+
+
+def test_drawn_trace_with_headers_and_acknowledgements() -> None:
+    """A message has a cable to itself; in the ring, acknowledgements share it with data.
+
+    Ranks 1 to 3 begin the ring during the last message: their acknowledgements delay it a little.
+    """
+    network = topos.parse("tree,4,1")
+    plan = iteration_plan(network, drawn_trace(), range(4))
+    found = iteration_times(plan, simulated_moments(network, plan, "", RATE_BPS, MTU))
+    message_bps = RATE_BPS * header_efficiency(0, MTU)
+    ring_bps = message_bps / (1 + acknowledged_share(0, MTU) * header_efficiency(0, MTU))
+    assert found.total_s == pytest.approx(drawn_time_s(message_bps, ring_bps), rel=5e-4)
+
+
+def test_drawn_trace_takes_exactly_its_time() -> None:
+    """At 4.8 Mbit/s a message takes 1 s, and each of the ring's 6 steps 0.4 s."""
+    plan = iteration_plan(topos.parse("tree,4,1"), drawn_trace(), range(4))
+    ends = transfer_end_times_s(plan, lambda active: numpy.full(len(active), 4.8e6))
+    assert ends.max() == pytest.approx(0.2 + 0.3 + 0.15 + 0.1 + 4 * 1 + 6 * 0.4, rel=1e-12)
+
+
+def test_an_iteration_without_messages() -> None:
+    network = topos.parse("tree,4,1")
+    trace = Trace(((TraceNode(0, "", COMPUTE, (), 250_000),), ()))
+    plan = iteration_plan(network, trace, range(2))
+    found = iteration_times(plan, simulated_moments(network, plan, "", RATE_BPS, MTU))
+    assert found.total_s == 0.25
+    assert found.ranks[1].waits_for == ((0, 0.25),)
+
+
+def test_steps_without_work_end_when_they_are_ready() -> None:
+    """Step 2 joins both transfers, and step 3 follows the join immediately."""
+    found = transfer_ends_s(
+        numpy.array([1.0, 3.0, 0.0, 0.0, 2.0]),
+        [0, 1, -1, -1, 0],
+        [[], [], [0, 1], [2], [3]],
+        2,
+        lambda active: active * 1.0,
+    )
+    assert found.tolist() == [1.0, 3.0, 3.0, 3.0, 5.0]
+
+
+def test_rates_of_flows_are_computed_once_per_set_of_senders() -> None:
+    """Computations change no rate."""
+    asked: list[bytes] = []
+
+    def rates(active: numpy.ndarray) -> numpy.ndarray:
+        asked.append(active.tobytes())
+        return numpy.full(len(active), 1e6)
+
+    plan = iteration_plan(topos.parse("tree,4,1"), drawn_trace(), range(4))
+    transfer_end_times_s(plan, rates)
+    assert len(asked) == len(set(asked))

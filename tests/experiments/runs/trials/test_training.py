@@ -1,0 +1,151 @@
+"""A training iteration as an experiment: its order, records, report and errors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from experiments.cli.commands.run import command
+from experiments.lab.traffic.collective_tool import TransferResult
+from experiments.models.workloads.training.chakra_files import write_trace
+from experiments.models.workloads.workload import TRAINING, Workload
+from experiments.runs.plans.experiment import Experiment, System
+from experiments.runs.plans.loading import load
+from experiments.runs.reporting import tables
+from experiments.runs.reporting.collective_section import operations
+from experiments.runs.reporting.run_reading import read
+from experiments.runs.reporting.training_section import iterations
+from experiments.runs.trials.diff import difference
+from experiments.runs.trials.diff import text_of as difference_text
+from experiments.runs.trials.experiment_run import run
+from experiments.runs.trials.order import TrialMeasurements, TrialOrder
+from experiments.runs.trials.summary import COMPLETION, main_of
+from experiments.runs.trials.trial_process import TrialDisplay
+from tests.experiments.models.workloads.training.drawn_trace import drawn_trace
+from tests.experiments.runs.trials.test_experiment_run import FakeTrials
+from topos.base.errors import PillarboxError
+
+STEP_S = 0.1
+SMALL = {"tp": 2, "pp": 2, "layers": 2, "hidden": 32, "sequence": 16, "micro_batches": 1}
+ITERATION = Experiment(
+    "iteration",
+    "nobody starts it",
+    (System("bcube,2,1", rate_mbit=20.0), System("tree,2,2", rate_mbit=20.0)),
+    Workload(TRAINING, options=SMALL),
+    repeats=2,
+)
+
+
+class FakeIterations(FakeTrials):
+    """Measures iterations in which every step takes STEP_S after those that it needs."""
+
+    def __call__(self, order: TrialOrder, live: TrialDisplay, log: Path) -> TrialMeasurements:
+        plan = order.iteration
+        assert plan
+        ends: list[float] = []
+        steps = []
+        for at, (one, flow) in enumerate(zip(plan.graph.transfers, plan.flow_of, strict=True)):
+            begin_s = max((ends[other] for other in one.after), default=0.0)
+            ends.append(begin_s + (STEP_S if flow >= 0 else 0.0))
+            moments = (begin_s, begin_s, ends[-1])
+            steps.append(TransferResult(at, flow, 0, "copy", plan.volumes[at], *moments))
+        found = super().__call__(order, live, log)
+        results = tuple(replace(one, end_s=STEP_S / 2) for one in found.results)
+        return replace(found, steps=tuple(steps), results=results)
+
+
+def test_records_have_the_parts_of_the_iteration(tmp_path: Path) -> None:
+    found = run(ITERATION, tmp_path / "run", measure=FakeIterations())
+    for _, trial in found.trials.iterrows():
+        parts = trial.compute_s + trial.exposed_s + trial.waiting_s
+        assert parts == pytest.approx(trial.completion_s)
+        assert trial.ideal_s > 0
+    assert found.trials.bound_bps.isna().all()
+    assert len(found.ranks) == 4 * 4  # ranks, trials
+    assert (found.ranks.waits_for != found.ranks["rank"]).all()
+    assert set(found.nodes.kind) == {"compute", "send", "receive", "all-reduce"}
+    assert (found.nodes.begin_s <= found.nodes.end_s).all()
+    assert found.nodes.end_s.max() == found.trials.completion_s.max()
+    assert (found.transfers.volume_bytes > 0).all()
+    assert (tmp_path / "run" / "nodes.csv").exists()
+    assert main_of(found) is COMPLETION
+
+
+def test_report_has_a_table_of_iterations(tmp_path: Path) -> None:
+    run(ITERATION, tmp_path / "run", measure=FakeIterations())
+    found = read(tmp_path / "run")
+    table = iterations(found)
+    assert [row.cells[0] for row in table.rows] == ["bcube,2,1", "tree,2,2"]
+    assert table.rows[0].cells[-1].startswith("rank ")
+    assert operations(found).rows == []
+    assert "training (tp 2, pp 2" in tables.workload(ITERATION)
+    assert "one iteration" in tables.workload(ITERATION)
+    assert tables.summary(found).rows
+
+
+def test_two_runs_are_compared_by_completion_time(tmp_path: Path) -> None:
+    first, second = (
+        run(ITERATION, tmp_path / name, measure=FakeIterations()) for name in ("a", "b")
+    )
+    assert "completion" in difference_text(difference(first, second))
+
+
+def test_trials_that_did_not_complete_have_no_parts(tmp_path: Path) -> None:
+    class Broken(FakeIterations):
+        def __call__(self, order: TrialOrder, live: TrialDisplay, log: Path) -> TrialMeasurements:
+            found = super().__call__(order, live, log)
+            return replace(found, steps=(*found.steps[:-1], found.steps[-1]._replace(end_s=None)))
+
+    found = run(ITERATION, tmp_path / "run", measure=Broken())
+    assert found.trials.compute_s.isna().all()
+    assert found.ranks.empty
+    assert iterations(read(tmp_path / "run")).rows == []
+
+
+def test_catalogue_and_options() -> None:
+    told = CliRunner().invoke(command, [TRAINING, "--dry-run", "--set", "workload.options.dp=1"])
+    assert told.exit_code == 0, told.output
+    assert "bcube,4,1, repeat 1: 16 flows" in told.output  # 2 rings of 4, and 4 pairs both ways
+    assert load(TRAINING).workload.pattern == TRAINING
+
+
+def test_trace_of_a_file(tmp_path: Path) -> None:
+    write_trace(drawn_trace(), tmp_path)
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        f"""
+        name = "mine"
+        about = "a trace"
+        systems = [{{ network = "tree,4,1" }}]
+        workload = {{ pattern = "training", options = {{ trace = "{tmp_path}/trace.%d.et" }} }}
+        """
+    )
+    told = CliRunner().invoke(command, [str(file), "--dry-run"])
+    assert told.exit_code == 0, told.exception
+    assert "tree,4,1, repeat 1: 4 flows" in told.output
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (["workload.options.tp=3"], "hidden (512) must be a multiple of 4 tp (12)"),
+        (["workload.options.tp=32"], "has 16 servers, and this workload 64 ranks"),
+        (["workload.options.tpp=3"], "has no option 'tpp'"),
+        (["workload.options.placement=best"], "options.placement is paper"),
+        (["workload.options.ranks=3"], "the option ranks needs a trace"),
+        (["workload.options.trace=none.%d.et"], "the option tp describes a transformer"),
+        (["workload.volume_bytes=3"], "omit volume_bytes"),
+        (["workload.duration_s=3"], "omit volume_bytes and duration_s"),
+        (["workload.tool=iperf3"], "has its own traffic tool"),
+        (["algorithm=bml"], "BML needs"),
+        (["systems.0.machines=2"], "training iterations run on one machine only"),
+    ],
+)
+def test_nothing_begins_that_cannot_be(changes: list[str], words: str) -> None:
+    options = [word for change in changes for word in ("--set", change)]
+    told = CliRunner().invoke(command, [TRAINING, "--dry-run", *options])
+    assert isinstance(told.exception, PillarboxError), told.output
+    assert words in str(told.exception)
