@@ -55,6 +55,7 @@ Live labs, and commands that enter one, need root: `sudo ./pillarbox up dcell,4,
 | | `compare` | networks | size, bisection, cost and power in one table |
 | | `gap` | network | throughput of each routing relative to the optimum |
 | | `simulate` | network, load | slowdown of arriving flows |
+| | `training` | network, Chakra trace or model | time of a [training iteration](training.md), and its parts |
 | | `packaging`, `place` | network | racks and wires; distribution over machines |
 | **measurement** | `ping`, `pingall`, `iperf` | running lab | one value, without a verdict |
 | | `run PATTERN` | prompt | one workload with its ideal and [verdict](trust.md); `finish` ends it |

@@ -53,6 +53,12 @@ def _model_options(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Process groups of the trace (default: comm_group.json in the trace's folder).",
 )
 @click.option("--ranks", type=int, help="Number of ranks of the trace.")
+@click.option(
+    "--pytorch",
+    is_flag=True,
+    default=None,
+    help="Read a trace that Chakra converted from PyTorch: use its data dependencies only.",
+)
 @_model_options
 @click.option(
     "--tflops",

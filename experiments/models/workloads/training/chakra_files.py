@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +41,14 @@ SIGN = 1 << 63  # numbers from here on are negative numbers in an unsigned field
 PARALLELISM = "parallelism"
 
 
-def read_trace(path: str, ranks: int | None = None, groups: str = "", tflops: float = 0.0) -> Trace:
+def read_trace(
+    path: str,
+    ranks: int | None = None,
+    groups: str = "",
+    tflops: float = 0.0,
+    *,
+    pytorch: bool = False,
+) -> Trace:
     """Read a training iteration; raise PillarboxError if it cannot be run.
 
     Parameters
@@ -53,6 +61,10 @@ def read_trace(path: str, ranks: int | None = None, groups: str = "", tflops: fl
         File of process groups; by default ``comm_group.json`` in the trace's folder, if it exists.
     tflops : float
         Speed of a computation that has a number of operations (``num_ops``) and no duration.
+    pytorch : bool
+        True reads traces that Chakra's converter made of PyTorch traces, as Chakra's feeder does:
+        control dependencies are call stacks there, and do not delay nodes; data dependencies on
+        nodes that the file does not have are left out.
     """
     files = _files_of(path, ranks)
     group_file = Path(groups) if groups else Path(path).parent / GROUPS_FILE
@@ -61,7 +73,8 @@ def read_trace(path: str, ranks: int | None = None, groups: str = "", tflops: fl
     read: dict[Path, tuple[TraceNode, ...]] = {}
     for file in files:
         if file not in read:
-            read[file] = tuple(_nodes_of(file, budget, tflops))
+            nodes = tuple(_nodes_of(file, budget, tflops, pytorch=pytorch))
+            read[file] = _without_missing(nodes) if pytorch else nodes
         budget -= len(read[file])
     trace = Trace(tuple(read[file] for file in files), known)
     try:
@@ -69,6 +82,17 @@ def read_trace(path: str, ranks: int | None = None, groups: str = "", tflops: fl
     except PillarboxError as error:
         raise PillarboxError(f"the trace {printable(path)} cannot be run: {error}") from None
     return trace
+
+
+def _without_missing(nodes: tuple[TraceNode, ...]) -> tuple[TraceNode, ...]:
+    """Return nodes without their dependencies on nodes that do not exist."""
+    known = {node.number for node in nodes}
+    return tuple(
+        node
+        if known.issuperset(node.after)
+        else replace(node, after=tuple(one for one in node.after if one in known))
+        for node in nodes
+    )
 
 
 def _files_of(path: str, ranks: int | None) -> list[Path]:
@@ -123,7 +147,7 @@ def _process_groups(file: Path) -> dict[str, tuple[int, ...]]:
     return {name: tuple(members) for name, members in found.items()}
 
 
-def _nodes_of(file: Path, most: int, tflops: float) -> Iterator[TraceNode]:
+def _nodes_of(file: Path, most: int, tflops: float, *, pytorch: bool) -> Iterator[TraceNode]:
     """Yield the nodes of a trace file, which begins with its metadata."""
     from google.protobuf.message import DecodeError
 
@@ -139,6 +163,8 @@ def _nodes_of(file: Path, most: int, tflops: float) -> Iterator[TraceNode]:
             what = f"message {number} is no node" if number else "it does not begin with metadata"
             raise PillarboxError(f"{printable(str(file))} is no Chakra trace: {what}") from None
         if number:
+            if pytorch:
+                del message.ctrl_deps[:]
             yield _node_of(message, file, tflops)
 
 
@@ -201,7 +227,7 @@ def _node_of(message: Any, file: Path, tflops: float) -> TraceNode:
         node["peer"] = number(peer) if peer in known else None
         node["tag"] = number("comm_tag")
         node["size_bytes"] = number("comm_size", "tensor_size")
-    elif kind == COLLECTIVE:
+    elif kind == COLLECTIVE and (known.keys() & {"comm_type", "comm_size"} or not node["on_cpu"]):
         kind_number = number("comm_type", default=-1)
         require(
             0 <= kind_number < len(COLLECTIVES),
@@ -212,7 +238,8 @@ def _node_of(message: Any, file: Path, tflops: float) -> TraceNode:
         node["group"] = str(known.get("pg_name", ""))
         node["root"] = number("root_rank")
     else:
-        # Memory accesses occupy their rank as computations do; metadata takes no time.
+        # Memory accesses occupy their rank as computations do, and so does the call by which a CPU
+        # starts an accelerator's collective operation. Metadata takes no time.
         node["duration_us"] = 0 if kind == "metadata" else duration_us
         kind = COMPUTE
     return TraceNode(kind=kind, **node)

@@ -263,7 +263,7 @@ def check_trace(trace: Trace) -> None:
             require(
                 missing is None,
                 f"{trace.name_of(Place(rank, index))} depends on node {missing}, which rank {rank} "
-                "does not have",
+                "does not have; a trace converted from PyTorch needs --pytorch (option pytorch)",
             )
     _ = trace.order  # raises PillarboxError for missing peers and cycles
 

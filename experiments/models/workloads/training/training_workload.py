@@ -19,7 +19,7 @@ from topos.base.errors import UnknownNameError, meant, require
 from topos.base.topology import Topology
 
 MODEL_OPTIONS = tuple(one.name for one in fields(Transformer))
-TRACE_OPTIONS = ("trace", "groups", "ranks", "tflops")
+TRACE_OPTIONS = ("trace", "groups", "ranks", "tflops", "pytorch")
 OPTIONS = (*TRACE_OPTIONS, "placement", "base", *MODEL_OPTIONS)
 
 
@@ -56,7 +56,7 @@ def trace_of(options: Mapping[str, Any], servers: int) -> Trace:
     as many replicas as fit, unless the options have ``ranks`` or ``dp``.
     """
     if "trace" not in options:
-        for option in ("groups", "ranks"):
+        for option in ("groups", "ranks", "pytorch"):
             require(option not in options, f"the option {option} needs a trace: set trace")
         return transformer_of(options, servers).trace()
     strange = [name for name in options if name in MODEL_OPTIONS and name not in TRACE_OPTIONS]
@@ -77,7 +77,8 @@ def trace_of(options: Mapping[str, Any], servers: int) -> Trace:
         isinstance(tflops, int | float) and tflops > 0,
         f"the option tflops is a number above 0, not {tflops!r}",
     )
-    return read_trace(path, ranks, str(options.get("groups", "")), tflops)
+    groups, pytorch = str(options.get("groups", "")), bool(options.get("pytorch"))
+    return read_trace(path, ranks, groups, tflops, pytorch=pytorch)
 
 
 def transformer_of(options: Mapping[str, Any], servers: int) -> Transformer:

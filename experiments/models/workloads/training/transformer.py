@@ -3,9 +3,10 @@
 Ranks are numbered as by Megatron-LM: tensor parallelism first, then data, then pipeline. The
 experts of a layer are distributed over `ep` of the `dp` replicas.
 
-Symbols as in Narayanan and others, "Efficient Large-Scale Language Model Training on GPU Clusters
-Using Megatron-LM", SC 2021: b sequences of s tokens per micro-batch, hidden size h, l layers, and
-t, p, d ways of tensor, pipeline and data parallelism. An element has e bytes. Per micro-batch:
+Symbols and schedule as in Narayanan and others, "Efficient Large-Scale Language Model Training on
+GPU Clusters Using Megatron-LM", SC 2021 (sections 2.2 to 4.1): b sequences of s tokens per
+micro-batch, hidden size h, l layers, and t, p, d ways of tensor, pipeline and data parallelism. An
+element has e bytes. Per micro-batch:
 
 - tensor: each layer has two all-reduces of b s h elements in the forward pass and two in the
   backward pass, after attention and MLP;
@@ -18,7 +19,9 @@ and per iteration
 - data: an all-reduce of each layer's gradients, as soon as the last micro-batch has produced them;
   gradients of experts, only among the replicas with the same experts.
 
-A ring all-reduce of M bytes among g ranks sends 2 (g - 1) M bytes in total. Computation counts
+A ring all-reduce of M bytes among g ranks sends 2 (g - 1) M bytes in total (Patarasuk, Yuan, JPDC
+2009), so a device sends 8 b s h (t - 1) / t elements per layer and micro-batch for tensor
+parallelism. Computation counts
 matrix multiplications: 8 b s h^2 + 4 b s^2 h operations of a layer's attention, 16 b s h^2 of its
 MLP (per expert that processes a token), and twice as many in the backward pass. Embedding, output
 layer and the optimizer's step are left out.
@@ -61,7 +64,9 @@ class Transformer:
     experts: int = 0  # experts of each layer; 0 is an MLP without experts
     top_k: int = 2  # experts that process each token
     element_bytes: int = 2  # size of an activation and of a gradient
-    tflops: float = 0.08  # operations per second of a rank, in 10^12
+    # Operations per second of a rank, in 10^12. For a cable of 100 Mbit/s, as in the paper, whose
+    # GPUs have 163 at 200 Gbit/s of network each.
+    tflops: float = 0.08
 
     def __post_init__(self) -> None:
         for one in fields(self):

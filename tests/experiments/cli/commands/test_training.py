@@ -84,6 +84,7 @@ def test_options_are_those_of_the_transformer() -> None:
         (["--trace", "nowhere.et"], "nowhere.et cannot be read: No such file"),
         (["--trace", "a.%d.et", "--layers", "2"], "the option layers describes a transformer"),
         (["--groups", "a.json"], "the option groups needs a trace"),
+        (["--pytorch"], "the option pytorch needs a trace"),
         (["--algorithm", "bml2"], "no algorithm 'bml2'"),
         (["--routing", "none"], "has no routing 'none'"),
     ],

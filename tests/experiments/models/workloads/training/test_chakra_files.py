@@ -178,3 +178,20 @@ def test_unwritable_folder(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(PillarboxError, match="cannot be written to"):
         write_trace(drawn_trace(), tmp_path / "file" / "folder")
+
+
+def test_traces_converted_from_pytorch(tmp_path: Path) -> None:
+    """Control dependencies are call stacks, some nodes are missing, and CPUs call collectives."""
+    called = Node(id=1, type=4, ctrl_deps=[2], data_deps=[7], duration_micros=5)
+    caller = Node(id=2, type=7, ctrl_deps=[1], data_deps=[1], duration_micros=6)
+    caller.attr.append(Attribute(name="is_cpu_op", bool_val=True))
+    content = b"".join(map(chakra_files._delimited, (GlobalMetadata(), called, caller)))
+    (tmp_path / "a.0.et").write_bytes(content)
+    path = str(tmp_path / "a.%d.et")
+    with pytest.raises(PillarboxError, match="needs --pytorch"):
+        read_trace(path)
+    found = read_trace(path, pytorch=True).ranks[0]
+    assert [(node.kind, node.after, node.on_cpu) for node in found] == [
+        (COMPUTE, (), False),
+        (COMPUTE, (1,), True),
+    ]

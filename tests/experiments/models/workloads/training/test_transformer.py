@@ -63,7 +63,8 @@ def test_bytes_do_not_depend_on_the_algorithm(algorithm: str) -> None:
 def test_formula_by_hand() -> None:
     """Per device and micro-batch, tensor parallelism sends 8 b s h (t - 1) / t elements per layer.
 
-    Narayanan and others, SC 2021, section 3.2; and b s h elements from stage to stage.
+    Two ring all-reduces of b s h elements in each pass (Narayanan and others, SC 2021, section 2.3;
+    Patarasuk, Yuan, JPDC 2009); and b s h elements from stage to stage (section 4.1).
     """
     model = Transformer(tp=4, pp=2, dp=2, layers=8, hidden=64, sequence=32, micro_batches=3)
     elements = 32 * 64
