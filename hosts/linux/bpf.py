@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from fcntl import F_DUPFD_CLOEXEC, fcntl
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from topos.base.errors import KernelError
 
@@ -298,19 +298,37 @@ class _EnumMembers:
 def _enums_in(library: ctypes.CDLL, btf: ctypes.c_void_p) -> dict[str, list[str]]:
     """Return the member names of each enumeration in an eBPF object file's type data (BTF)."""
     found: dict[str, list[str]] = {}
-    library.btf__type_by_id.restype = ctypes.POINTER(_BtfType)
-
-    def text(offset: int) -> str:
-        return str(library.btf__name_by_offset(btf, offset).decode())
-
-    for number in range(1, library.btf__type_cnt(btf)):
-        described = library.btf__type_by_id(btf, number)
-        kind, count = described[0].info >> 24 & 0x1F, described[0].info & 0xFFFF
-        if kind == KIND_ENUM:
-            entries_at = ctypes.addressof(described[0]) + ctypes.sizeof(_BtfType)
-            entries = (_BtfEnumerator * count).from_address(entries_at)
-            found[text(described[0].name)] = [text(entry.name) for entry in entries]
+    for described in btf_types(library, btf):
+        if described.kind == KIND_ENUM:
+            entries = (_BtfEnumerator * described.entries).from_address(described.entries_at)
+            found[described.name] = [_btf_text(library, btf, entry.name) for entry in entries]
     return found
+
+
+class BtfType(NamedTuple):
+    """A type in the type data (BTF) of an eBPF object file, by the fields of linux/btf.h."""
+
+    name: str
+    kind: int
+    entries: int  # number of entries; of a function, its linkage
+    size: int  # size in bytes, or number of another type
+    entries_at: int  # address of the entries
+
+
+def btf_types(library: ctypes.CDLL, btf: ctypes.c_void_p) -> list[BtfType]:
+    """Return all types of an eBPF object file; the type of number N is at index N - 1."""
+    library.btf__type_by_id.restype = ctypes.POINTER(_BtfType)
+    found = []
+    for number in range(1, library.btf__type_cnt(btf)):
+        one = library.btf__type_by_id(btf, number)[0]
+        name = _btf_text(library, btf, one.name)
+        entries_at = ctypes.addressof(one) + ctypes.sizeof(_BtfType)
+        found.append(BtfType(name, one.info >> 24 & 0x1F, one.info & 0xFFFF, one.size, entries_at))
+    return found
+
+
+def _btf_text(library: ctypes.CDLL, btf: ctypes.c_void_p, offset: int) -> str:
+    return str(library.btf__name_by_offset(btf, offset).decode(errors="replace"))
 
 
 class _BtfType(ctypes.Structure):
@@ -341,6 +359,7 @@ _POINTERS = (
     "bpf_object__next_map",
     "bpf_object__btf",
     "bpf_map__attach_struct_ops",
+    "bpf_program__insns",
 )
 _TEXTS = ("bpf_program__name", "bpf_map__name", "btf__name_by_offset")
 

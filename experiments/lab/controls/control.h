@@ -1,4 +1,4 @@
-/* What a congestion control of one's own needs: the kernel's types and functions, and CONTROL.
+/* What a congestion control of one's own needs: the kernel's types, Reno's rules, and CONTROL.
  *
  * A control is a C file that includes this header, defines functions with BPF_PROG, and names them
  * in CONTROL. The kernel calls them for each connection that uses the control:
@@ -17,6 +17,7 @@
  */
 #pragma once
 #include <linux/types.h>
+#include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
@@ -53,6 +54,9 @@ struct tcp_sock {
     __u32 snd_cwnd_cnt; /* (w) segments acknowledged since the window last grew */
     __u32 snd_ssthresh; /* (w) slow-start threshold */
     __u32 snd_cwnd_clamp;
+    __u32 prior_cwnd;      /* window before the latest reduction */
+    __u32 max_packets_out; /* largest number of segments in flight in the latest window */
+    __u8 is_cwnd_limited : 1;
     __u32 snd_una, snd_nxt, rcv_nxt;
     __u32 srtt_us;      /* smoothed round-trip time, in eighths of a microsecond */
     __u32 delivered;    /* segments delivered so far */
@@ -86,13 +90,6 @@ struct tcp_congestion_ops {
 #define ANYBODY 1
 #define NEEDS_ECN 2
 
-/* Functions of the kernel: Reno's rules, and its two ways to let a window grow. */
-extern __u32 tcp_reno_ssthresh(struct sock *sk) __ksym;
-extern __u32 tcp_reno_undo_cwnd(struct sock *sk) __ksym;
-extern void tcp_reno_cong_avoid(struct sock *sk, __u32 ack, __u32 acked) __ksym;
-extern __u32 tcp_slow_start(struct tcp_sock *tp, __u32 acked) __ksym;
-extern void tcp_cong_avoid_ai(struct tcp_sock *tp, __u32 window, __u32 acked) __ksym;
-
 #define TCP(sk) ((struct tcp_sock *)(sk))
 /* The control's own memory of a connection: at most 104 bytes, zero at its beginning. */
 #define STATE(type, sk) ((struct type *)control_memory(sk))
@@ -110,6 +107,50 @@ static __always_inline void *control_memory(struct sock *sk)
 static __always_inline int in_slow_start(const struct tcp_sock *tp)
 {
     return tp->snd_cwnd < tp->snd_ssthresh;
+}
+
+/* Reno's rules, and its two ways to let a window grow. They replace the kernel's functions of these
+ * names, in which a window of 0 segments is a division by zero and ends the machine; in eBPF a
+ * division by zero gives 0.
+ */
+static __always_inline __u32 tcp_reno_ssthresh(struct sock *sk)
+{
+    return MAX(TCP(sk)->snd_cwnd / 2, 2u);
+}
+
+static __always_inline __u32 tcp_reno_undo_cwnd(struct sock *sk)
+{
+    return MAX(TCP(sk)->snd_cwnd, TCP(sk)->prior_cwnd);
+}
+
+/* Grow by a segment for each acknowledged one, up to ssthresh; return the segments that are left. */
+static __always_inline __u32 tcp_slow_start(struct tcp_sock *tp, __u32 acked)
+{
+    __u32 before = tp->snd_cwnd, grown = MAX(MIN(before + acked, tp->snd_ssthresh), before);
+    tp->snd_cwnd = MIN(grown, tp->snd_cwnd_clamp);
+    return acked - (grown - before);
+}
+
+/* Grow by a segment for each `window` acknowledged ones. */
+static __always_inline void tcp_cong_avoid_ai(struct tcp_sock *tp, __u32 window, __u32 acked)
+{
+    __u32 credit = tp->snd_cwnd_cnt + acked, steps = MAX(window, 1u);
+    tp->snd_cwnd = MIN(tp->snd_cwnd + credit / steps, tp->snd_cwnd_clamp);
+    tp->snd_cwnd_cnt = credit % steps;
+}
+
+static __always_inline void tcp_reno_cong_avoid(struct sock *sk, __u32 ack, __u32 acked)
+{
+    struct tcp_sock *tp = TCP(sk);
+    int slow = in_slow_start(tp);
+    /* A window that the connection does not use stays. */
+    if (!BPF_CORE_READ_BITFIELD(tp, is_cwnd_limited) &&
+        !(slow && tp->snd_cwnd < 2 * tp->max_packets_out))
+        return;
+    if (slow)
+        acked = tcp_slow_start(tp, acked);
+    if (acked)
+        tcp_cong_avoid_ai(tp, tp->snd_cwnd, acked);
 }
 
 /* Return whether sequence number a comes before b; they wrap around. */
