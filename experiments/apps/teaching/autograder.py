@@ -111,6 +111,11 @@ def write_autograder(form: str, lab: str, out: Path, secret: str) -> None:
         form == "gradescope" or not secret,
         f"students see all of {form}, which is a self-check: leave the secret out",
     )
+    require(
+        not grading_engine.is_control(sheet.lab),
+        f"lab {sheet.number} is measured on a live network, which needs root and the machine's "
+        "kernel: grade it by `pillarbox grade-all`",
+    )
     made = {name: (content, mode) for name, content, mode in FORMS[form](sheet, secret)}
     with (
         open(out, "wb", opener=_open_private if secret else None) as file,

@@ -1,6 +1,7 @@
 """Grading of a class: its submissions are found, graded in parallel, compared and recorded.
 
-A submission is ``ID.py``, or a folder ``ID`` with one Python file. Each is read and graded by a
+A submission is ``ID.py``, or a folder ``ID`` with one Python file; of the lab with congestion
+controls ``ID.bpf.c``, and the class has a leaderboard. Each is read and graded by a
 judge, a separate process (judge.py). If a judge fails, its student gets a sentence instead of marks
 and no other student is affected. Marks are written after each submission: if the grader is killed,
 the marks so far remain, and `--changed` continues from them.
@@ -66,6 +67,7 @@ class GradedSubmission:
     digest: str = ""  # hash of the submission; an unchanged submission keeps its marks
     days_late: int = 0
     kept: float = 1.0  # fraction of the points that a late submission keeps
+    figures: dict[str, float] = field(default_factory=dict)  # measured figures of a control
 
     @property
     def got(self) -> float:
@@ -91,6 +93,17 @@ class ClassMarks:
     threshold: float
     secret: bool
     word: str = ""  # hash of the grading secret: marks with another secret are not comparable
+
+    @property
+    def leaderboard(self) -> list[tuple[int, GradedSubmission]]:
+        """Measured controls with their ranks, best score first; equal scores share a rank."""
+        measured = [one for one in self.graded if one.figures]
+        scores = [one.figures["score"] for one in measured]
+        ranked = [
+            (1 + sum(other > score for other in scores), one)
+            for score, one in zip(scores, measured, strict=True)
+        ]
+        return sorted(ranked, key=lambda pair: (pair[0], pair[1].student))
 
     @property
     def counts(self) -> str:
@@ -123,39 +136,50 @@ def grade_all(
     answered: dict[str, Marked] = {}
     with submissions.open_submissions(folder) as opened:
         names = [name for name in opened.names() if not name.startswith(".")]
-        entries = _submission_entries(names)
+        suffix = grading_engine.suffix_of(sheet.lab)
+        entries = _submission_entries(names, suffix)
         made = ClassMarks(title, sheet.lab.CHECKS, entries, [], threshold, bool(secret), word)
         to_grade = [pair for pair in zip(entries, names, strict=True) if not pair[0].refused]
         tasks = []
         for one, name in to_grade:
             one.refused = WAITING
             own = sheet_of(lab, one.student)
-            read = partial(submissions.read_submission, opened, name, further_file_limits(own))
+            others = further_file_limits(own)
+            read = partial(submissions.read_submission, opened, name, others, suffix=suffix)
             tasks.append(GradingTask(own, read, secret, unsealed, known))
-        for number, answer in judge.run_judges(
-            [partial(grade_submission, task) for task in tasks], jobs
-        ):
+        answers = judge.run_judges([partial(grade_submission, task) for task in tasks], jobs)
+        shipped: Mapping[str, frozenset[int]] = {}
+        if grading_engine.is_control(sheet.lab):
+            # imported here: only controls need the kernel
+            from experiments.apps.teaching import control_grading
+
+            control_grading.check_machine()
+            answers = control_grading.measured_answers(tasks, answers)
+            shipped = control_grading.fingerprints_of_shipped_controls(sheet.lab)
+        for number, answer in answers:
             one, _ = to_grade[number]
             one.refused, found = _marks_or_error(answer, sheet.lab)
             if found:
                 answered[one.student] = found
                 one.marks, one.notes, one.digest = found.marks, found.notes, found.digest
+                one.figures = found.figures
                 if deadline:
                     one.days_late = deadline.days_late(one.student, found.changed_s)
                     one.kept = deadline.kept(one.days_late)
             on_graded(made, one)
     made.pairs.extend(pairs_with_same_runs({who: found.runs for who, found in answered.items()}))
     prints = {who: found.fingerprints for who, found in answered.items()}
-    made.pairs.extend(similar_pairs(prints, threshold))
+    pairs = similar_pairs({**prints, **shipped}, threshold)
+    made.pairs.extend(pair for pair in pairs if {pair.first, pair.second} - {*shipped})
     like = similar_by_submission(made.pairs)
     for one in made.graded:
         one.like = like.get(one.student, []) if one.student in answered and one.identified else []
     return made
 
 
-def _submission_entries(names: Sequence[str]) -> list[GradedSubmission]:
+def _submission_entries(names: Sequence[str], suffix: str) -> list[GradedSubmission]:
     """Return an ungraded submission per file name; refuse invalid or duplicate student IDs."""
-    students = [name.removesuffix(".py") for name in names]
+    students = [name.removesuffix(suffix) for name in names]
     times = Counter(students)
     found = []
     for student, name in zip(students, names, strict=True):
@@ -188,7 +212,7 @@ def _secret_hash(lab: str, secret: str) -> str:
 
 
 def _known_marks(before: Any, lab: str, word: str) -> Known:
-    """Return earlier marks and notes by submission digest; raise PillarboxError if outdated."""
+    """Return earlier grading results by submission digest; raise PillarboxError if outdated."""
     if before is None:
         return {}
     require(
@@ -201,6 +225,7 @@ def _known_marks(before: Any, lab: str, word: str) -> Known:
         one.get("digest", ""): (
             [grading_engine.Mark(**mark) for mark in one["marks"]],
             one["notes"],
+            one.get("figures", {}),
         )
         for one in before["submissions"]
         if one["marks"]
@@ -255,12 +280,14 @@ def as_csv(made: ClassMarks) -> str:
             "days_late",
             "like",
             "remark",
+            *(["score"] if made.leaderboard else []),
         ]
     )
     for one in made.graded:
         got = [mark.got for mark in one.marks] or [0.0] * len(made.checks)
         like = " ".join(f"{other} ({share:.0%})" for other, share in one.like)
         cells = [one.student, one.file, one.got, *got, one.days_late, like, one.remark]
+        cells += [round(one.figures.get("score", 0.0), 3)] if made.leaderboard else []
         rows.writerow([_safe_cell(cell) for cell in cells])
     return text.getvalue()
 
@@ -292,6 +319,7 @@ def as_plain(made: ClassMarks) -> dict[str, Any]:
                 "days_late": one.days_late,
                 "like": dict(one.like),
                 "digest": one.digest,
+                "figures": one.figures,
             }
             for one in made.graded
         ],

@@ -7,6 +7,8 @@ A lab is a module in labs/ with
   networks that the file may be called with;
 - ``values(draw)``, the student's values: drawn from a seed and shown on the sheet;
 - ``CHECKS``, whose points sum to 100, and optionally a live part (live_grading.py);
+- optionally ``SUFFIX``, the suffix of a file that is not Python: a congestion control, which the
+  grader compiles and measures live (control_grading.py);
 - optionally ``RUNS``, folders of runs that are submitted with the file (evidence.py);
 - optionally ``prepare(values)``, which computes the correct answers that need a compiler before the
   judge is sealed.
@@ -28,7 +30,7 @@ from typing import Any, NamedTuple, Protocol
 from experiments.apps.teaching.child import ChildKeeper, ChildKilled, SealedChild, StudentError
 from experiments.apps.teaching.sealed_router import SealedChildRouter
 from experiments.apps.teaching.similarity import source_tokens
-from experiments.apps.teaching.submissions import Files
+from experiments.apps.teaching.submissions import PYTHON, Files
 from experiments.base.files import SHEETS
 from hosts.base.timers import FAST
 from hosts.memory.memory_network import MemoryNetwork
@@ -128,6 +130,11 @@ class Report:
         return sum(mark.points for mark in self.marks)
 
 
+def hidden_draw(sheet: Sheet, secret: str, name: str) -> random.Random:
+    """Return a random number generator for test cases of a student, seeded with the secret."""
+    return random.Random(f"{secret}/{sheet.number}/{sheet.student}/{name}")
+
+
 class Work:
     """A student's file under test; checks call its functions and routers through this class."""
 
@@ -142,7 +149,7 @@ class Work:
 
     def draw(self, name: str) -> random.Random:
         """Return a random number generator for test cases, seeded with the grading secret."""
-        return random.Random(f"{self._secret}/{self.sheet.number}/{self.sheet.student}/{name}")
+        return hidden_draw(self.sheet, self._secret, name)
 
     def call(
         self,
@@ -228,13 +235,9 @@ def grade(
     skeleton = skeleton_of(sheet.lab)
     with ChildKeeper(source, sheet.lab.MODULES, sheet.lab.NETWORKS, unsealed=unsealed) as keeper:
         seal()
-        found = source_tokens(source)
-        unfilled = UNFILLED if found == source_tokens(skeleton) else ""
-        if not any(map(str.strip, found)) and not files:
-            unfilled = EMPTY
-        if unfilled:
-            checks = sheet.lab.CHECKS
-            report.marks = [Mark(check.name, check.points, 0.0, unfilled) for check in checks]
+        unfilled = unfilled_reason(sheet.lab, source, skeleton)
+        if unfilled and not (files and unfilled == EMPTY):
+            report.marks = no_marks(sheet.lab, unfilled)
             return report
         hindered = _loading_error(keeper)
         work, stops = Work(sheet, keeper, secret, files), 0
@@ -252,9 +255,32 @@ def grade(
     return report
 
 
+def unfilled_reason(lab: Exercise, source: str, skeleton: str) -> str:
+    """Return the reason why a file has nothing to grade, empty if it has something."""
+    found = source_tokens(source, suffix_of(lab))
+    if not any(map(str.strip, found)):
+        return EMPTY
+    return UNFILLED if found == source_tokens(skeleton, suffix_of(lab)) else ""
+
+
+def no_marks(lab: Exercise, why: str) -> list[Mark]:
+    """Return the marks of a file that gets no points for one reason."""
+    return [Mark(check.name, check.points, 0.0, why) for check in lab.CHECKS]
+
+
+def suffix_of(lab: Exercise) -> str:
+    """Return the suffix of a lab's files: ``.py``, or ``.bpf.c`` of a congestion control."""
+    return str(getattr(lab, "SUFFIX", PYTHON))
+
+
+def is_control(lab: Exercise) -> bool:
+    """Return True if a lab's files are congestion controls, graded on a live network only."""
+    return suffix_of(lab) != PYTHON
+
+
 def skeleton_of(lab: Exercise) -> str:
     """Return a lab's skeleton, empty if the sheets are not installed."""
-    file = SHEETS / lab.FOLDER / "skeleton.py"
+    file = SHEETS / lab.FOLDER / f"skeleton{suffix_of(lab)}"
     return file.read_text(encoding="utf-8") if file.exists() else ""
 
 

@@ -8,8 +8,8 @@ landlock   only Python's own library can be opened
 calls      only the system calls that a computing program needs (libseccomp)
 ========== ========================================================================
 
-A judge (judge.py), which reads students' files but does not run them, uses `bounds`, `landlock` and
-`calls`.
+A judge (judge.py), which reads students' files but does not run them, uses `limit_judge`,
+`landlock` and `calls`. A compiler of students' files (control_compiler.py) uses all but `calls`.
 
 An unavailable layer raises OSError. This module does not decide which layers a machine needs: the
 actions that remain possible are tried (forbidden_actions.py). libseccomp maps the names of system
@@ -41,7 +41,7 @@ PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS = 1, 4, 38
 # Numbers of Landlock's system calls, which are the same on every processor architecture.
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 ASK_VERSION, RULE_PATH_BENEATH = 1, 1
-READ_FILE, READ_DIR = 1 << 2, 1 << 3
+EXECUTE, READ_FILE, READ_DIR = 1 << 0, 1 << 2, 1 << 3
 TCP_BIND_AND_CONNECT, ABSTRACT_SOCKETS_AND_SIGNALS = 0b11, 0b11
 # Number of file access rights in each Landlock version, from version 1.
 FILE_RIGHTS = (13, 14, 15, 15, 16)
@@ -75,13 +75,13 @@ def limits(cpu_s: int, memory_bytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
 
 
-def limit_judge(cpu_s: int, memory_bytes: int) -> None:
-    """Limit a judge's CPU time and additional memory; forbid written files and core dumps."""
+def limit_judge(cpu_s: int, memory_bytes: int, written_bytes: int = 0) -> None:
+    """Limit a judge's CPU time, additional memory and size of written files; forbid core dumps."""
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
     memory = _address_space_bytes() + memory_bytes
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    for kind in (resource.RLIMIT_FSIZE, resource.RLIMIT_CORE):
-        resource.setrlimit(kind, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (written_bytes, written_bytes))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def user() -> None:
@@ -116,8 +116,8 @@ def end_with_parent(parent: int) -> None:
         os._exit(1)
 
 
-def landlock(readable: Sequence[str]) -> None:
-    """Restrict this process with Landlock: it may only read files in these folders."""
+def landlock(readable: Sequence[str], rights: int = READ_FILE | READ_DIR) -> None:
+    """Restrict this process with Landlock: it has these rights to files in these folders only."""
     _checked_system_call(_libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
     version = _checked_system_call(
         _libc.syscall(CREATE_RULESET, None, ctypes.c_size_t(0), ASK_VERSION)
@@ -133,7 +133,7 @@ def landlock(readable: Sequence[str]) -> None:
     )
     for folder in readable:
         place = os.open(folder, os.O_PATH | os.O_CLOEXEC)
-        rule = (READ_FILE | READ_DIR).to_bytes(8, sys.byteorder)
+        rule = rights.to_bytes(8, sys.byteorder)
         rule += place.to_bytes(4, sys.byteorder, signed=True)
         _checked_system_call(_libc.syscall(ADD_RULE, rules, RULE_PATH_BENEATH, rule, 0))
         os.close(place)

@@ -16,14 +16,15 @@ from experiments.apps.teaching.judge import JudgeFailure, Seal
 from experiments.apps.teaching.similarity import fingerprints
 from experiments.apps.teaching.submissions import Submission
 from experiments.base.text import printable
-from topos.base.errors import PillarboxError
+from topos.base.errors import PillarboxError, require
 
 MOST_TEXT = 2000  # maximum length of a sentence in a judge's answer, in characters
 MOST_LINES = 1000  # maximum number of lines in a list of a judge's answer
+UNMEASURED = "not measured yet"
 MOST_PRINTS = 100_000  # maximum number of fingerprints of a submission in a judge's answer
 
-# earlier marks and notes by the submission's digest
-Known = Mapping[str, tuple[list[grading_engine.Mark], list[str]]]
+# earlier marks, notes and figures by the submission's digest
+Known = Mapping[str, tuple[list[grading_engine.Mark], list[str], dict[str, float]]]
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,7 @@ class Marked(NamedTuple):
     changed_s: float  # newest modification time of the submission's files
     fingerprints: frozenset[int]  # hashes of the token sequences of the student's file
     runs: frozenset[str]  # hashes of the submitted trials
+    figures: dict[str, float]  # figures of a control for the leaderboard, by name
 
     def report(self, task: GradingTask) -> grading_engine.Report:
         """Return a submission's marks as a report."""
@@ -82,28 +84,54 @@ class Marked(NamedTuple):
 
 
 def grade_submission(task: GradingTask, seal: Seal) -> dict[str, Any]:
-    """Read and grade a submission; return the marks as plain data."""
-    given = task.read()
-    skeleton = grading_engine.skeleton_of(task.sheet.lab)
+    """Read and grade a submission; return the marks as plain data.
+
+    A congestion control has no marks yet if it has a ``source`` in the answer: the grader measures
+    it (control_grading.py).
+    """
+    given, lab, source = task.read(), task.sheet.lab, ""
+    skeleton, suffix = grading_engine.skeleton_of(lab), grading_engine.suffix_of(lab)
+    figures: dict[str, float] = {}
     if given.digest in task.known:
         seal()
-        marks, notes = task.known[given.digest]
+        marks, notes, figures = task.known[given.digest]
+    elif grading_engine.is_control(lab):
+        seal()
+        why = _refusal_of_control(lab, given.source, skeleton)
+        marks, notes = grading_engine.no_marks(lab, why or UNMEASURED), []
+        source = "" if why else given.source
     else:
         sources = task.sheet, given.source, task.secret
         done = grading_engine.grade(*sources, unsealed=task.unsealed, files=given.files, seal=seal)
         marks, notes = done.marks, done.notes
+    prints = fingerprints(given.source, suffix) - fingerprints(skeleton, suffix)
     return {
         "marks": [one._asdict() for one in marks],
         "notes": notes,
         "digest": given.digest,
         "changed_s": given.changed_s,
-        "fingerprints": [*(fingerprints(given.source) - fingerprints(skeleton))][:MOST_PRINTS],
+        "fingerprints": [*prints][:MOST_PRINTS],
         "runs": _hashes_of_trials(task, given),
+        "source": source,
+        "figures": figures,
     }
+
+
+def _refusal_of_control(lab: grading_engine.Exercise, source: str, skeleton: str) -> str:
+    """Return the reason why a control is not measured, empty if it is."""
+    # imported here: only controls need the compiler
+    from experiments.apps.teaching.control_compiler import wrong_include
+
+    return grading_engine.unfilled_reason(lab, source, skeleton) or wrong_include(source)
 
 
 def replay_case(task: GradingTask, case: str, seal: Seal) -> dict[str, Any]:
     """Repeat one test case of a submission, given by its number in a report."""
+    require(
+        not grading_engine.is_control(task.sheet.lab),
+        "the cases of a congestion control are one measurement: grade the file again, without "
+        "--case",
+    )
     given = task.read()
     sources = task.sheet, given.source, case, task.secret
     one = grading_engine.replay(*sources, unsealed=task.unsealed, files=given.files, seal=seal)
@@ -129,8 +157,9 @@ def validated_marks(answer: Mapping[str, Any], lab: grading_engine.Exercise) -> 
             _finite_number(answer["changed_s"]),
             frozenset(map(int, answer["fingerprints"])),
             frozenset(_valid_texts(answer["runs"])),
+            {_valid_text(name): _finite_number(one) for name, one in answer["figures"].items()},
         )
-    except (KeyError, TypeError, ValueError, OverflowError):
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
         raise JudgeFailure("its process returned a malformed answer") from None
 
 

@@ -17,6 +17,7 @@ from experiments.base.files import CHECKOUT, output_folder
 from topos.base.errors import PillarboxError, require
 
 ANSWERS = "tests/vagrant/labs"
+SUFFIXES = (".py", ".bpf.c")  # kinds of files that students write
 MUCH_LONGER = 2  # a file longer than a model answer by this factor is not counted as its copy
 # Path patterns of model solutions, their sources and their tests.
 TEACHERS = (
@@ -50,18 +51,20 @@ def tracked_for_students(checkout: Path) -> list[str]:
 
 
 def solutions_in(folder: Path, answers: Path) -> Iterator[str]:
-    """Yield the Python files that are similar to a model solution, skeletons excluded."""
-    given: frozenset[int] = frozenset().union(*map(_file_fingerprints, folder.rglob("skeleton.py")))
-    models = [_file_fingerprints(file) - given for file in answers.rglob("*.py")]
-    for file in sorted(folder.rglob("*.py")):
-        known = _file_fingerprints(file) - given
-        like = (model for model in models if shared_fraction(known, model) >= THRESHOLD)
-        if any(len(known) < MUCH_LONGER * len(model) for model in like):
-            yield str(file.relative_to(folder))
+    """Yield the files that are similar to a model solution, skeletons excluded."""
+    for suffix in SUFFIXES:
+        skeletons = folder.rglob(f"skeleton{suffix}")
+        given: frozenset[int] = frozenset().union(*map(_file_fingerprints, skeletons))
+        models = [_file_fingerprints(file) - given for file in answers.rglob(f"*{suffix}")]
+        for file in sorted(folder.rglob(f"*{suffix}")):
+            known = _file_fingerprints(file) - given
+            like = (model for model in models if shared_fraction(known, model) >= THRESHOLD)
+            if any(len(known) < MUCH_LONGER * len(model) for model in like):
+                yield str(file.relative_to(folder))
 
 
 def _file_fingerprints(file: Path) -> frozenset[int]:
-    return fingerprints(file.read_text(encoding="utf-8"))
+    return fingerprints(file.read_text(encoding="utf-8"), file.suffix)
 
 
 def _is_reserved_for_teachers(name: str) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import keyword
+import re
 import tokenize
 from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import suppress
@@ -23,6 +24,17 @@ FEWEST = 8  # minimum number of fingerprints of a file that is compared
 
 _SILENT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.ENCODING, tokenize.ENDMARKER}
 _KINDS = {tokenize.NUMBER: "0", tokenize.STRING: "''", tokenize.INDENT: ">", tokenize.DEDENT: "<"}
+# Tokens of C. A comment or string that does not end reaches to the end of the file or line, so that
+# the search takes linear time.
+_C_TOKEN = re.compile(
+    r"""(?P<silent> \s+ | \\\n | //[^\n]* | /\*(?:.*?\*/|.*) )
+    | (?P<string> "(?:\\.|[^"\\\n])*"? | '(?:\\.|[^'\\\n])*'? )
+    | (?P<number> \.?\d[\w.]* )
+    | (?P<name> [A-Za-z_]\w* )
+    | (?P<sign> . )""",
+    re.VERBOSE | re.DOTALL,
+)
+_C_WORDS = {"if", "else", "for", "while", "do", "return", "struct", "static", "switch", "case"}
 
 
 class SimilarPair(NamedTuple):
@@ -33,9 +45,9 @@ class SimilarPair(NamedTuple):
     share: float
 
 
-def fingerprints(source: str) -> frozenset[int]:
-    """Return the fingerprints of a Python file's token sequences."""
-    tokens = _tokens(source)
+def fingerprints(source: str, suffix: str = ".py") -> frozenset[int]:
+    """Return the fingerprints of a file's token sequences, of Python or else of C."""
+    tokens = _tokens(source) if suffix == ".py" else _c_tokens(source)
     runs = [crc32(" ".join(tokens[i : i + RUN]).encode()) for i in range(len(tokens) - RUN + 1)]
     return frozenset(min(runs[i : i + WINDOW]) for i in range(max(0, len(runs) - WINDOW + 1)))
 
@@ -78,9 +90,21 @@ def similar_by_submission(pairs: Iterable[SimilarPair]) -> dict[str, list[tuple[
     return found
 
 
-def source_tokens(source: str) -> list[str]:
-    """Return a file's tokens without comments, up to the first syntax error."""
+def source_tokens(source: str, suffix: str = ".py") -> list[str]:
+    """Return a file's tokens without comments, of Python up to the first syntax error, or of C."""
+    if suffix != ".py":
+        return [found[0] for found in _C_TOKEN.finditer(source) if found.lastgroup != "silent"]
     return [token.string for token in _python_tokens(source)]
+
+
+def _c_tokens(source: str) -> list[str]:
+    """Return a C file's tokens with placeholders for names, numbers and strings."""
+    found = ((one.lastgroup or "", one[0]) for one in _C_TOKEN.finditer(source))
+    return [
+        text if kind == "sign" or text in _C_WORDS else kind
+        for kind, text in found
+        if kind != "silent"
+    ]
 
 
 def _tokens(source: str) -> list[str]:

@@ -25,6 +25,7 @@ MOST_BYTES = 32 << 20  # maximum total size of a submission's files, in bytes
 MOST_ENTRIES = 1000  # maximum number of entries in a student's folder
 LONGEST_NAME = 80  # characters of a file name in messages
 STANDARD_INPUT = "-"
+PYTHON = ".py"
 FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 # file content by path; text instead of bytes is the reading error
@@ -152,8 +153,9 @@ def read_submission(
     others: Sequence[tuple[str, int]] = (),
     *,
     alone: bool = True,
+    suffix: str = PYTHON,
 ) -> Submission:
-    """Return a submission: a Python file, or a folder with one Python file.
+    """Return a submission: a file with the lab's suffix, or a folder with one such file.
 
     Parameters
     ----------
@@ -165,6 +167,8 @@ def read_submission(
         Further files that the lab needs: path in the submission's folder, and bound in bytes.
     alone : bool
         Read no `others` for a submission that is a file; otherwise they are read from `folder`.
+    suffix : str
+        Suffix of the submitted file's name.
 
     Raises
     ------
@@ -177,26 +181,27 @@ def read_submission(
             not stat.S_ISLNK(status.st_mode), "the submission is a link, and links are not followed"
         )
         if not stat.S_ISDIR(status.st_mode):
-            source = _python_file_name(folder, name)
+            source = _source(folder, name, suffix)
             return Submission(
                 name, source, status.st_mtime, folder.contents(() if alone else others)
             )
         with folder.folder(name) as inner:
             names = inner.names(MOST_ENTRIES)
-            files = [file for file in names if file.endswith(".py")]
+            files = [file for file in names if file.endswith(suffix)]
             require(
-                len(files) == 1, f"the submission folder has {len(files)} Python files, not one"
+                len(files) == 1,
+                f"the submission folder has {len(files)} {_kind(suffix)} files, not one",
             )
             newest_s = max(inner.status(file).st_mtime for file in names)
             return Submission(
-                name, _python_file_name(inner, files[0]), newest_s, inner.contents(others)
+                name, _source(inner, files[0], suffix), newest_s, inner.contents(others)
             )
     except OSError as error:
         raise PillarboxError(f"the submission cannot be read: {error.strerror}") from None
 
 
 def submission_reader(
-    file: Path, others: Sequence[tuple[str, int]] = ()
+    file: Path, others: Sequence[tuple[str, int]] = (), suffix: str = PYTHON
 ) -> Callable[[], Submission]:
     """Return a function that reads the submission at a path; ``-`` is standard input.
 
@@ -216,13 +221,20 @@ def submission_reader(
     def read_it() -> Submission:
         try:
             with open_submissions(place.parent) as folder:
-                return read_submission(folder, place.name, others, alone=False)
+                return read_submission(folder, place.name, others, alone=False, suffix=suffix)
         except PillarboxError as error:
             raise PillarboxError(f"{file}: {error}") from None
 
     return read_it
 
 
-def _python_file_name(folder: Folder, name: str) -> str:
-    require(name.endswith(".py"), f"{printable(name, LONGEST_NAME)} is not a Python file")
+def _source(folder: Folder, name: str, suffix: str) -> str:
+    """Return the text of a file, which must have the suffix."""
+    shown = printable(name, LONGEST_NAME)
+    require(name.endswith(suffix), f"{shown} is not a {_kind(suffix)} file")
     return folder.read(name, MOST_SOURCE_BYTES).decode("utf-8", errors="replace")
+
+
+def _kind(suffix: str) -> str:
+    """Return the kind of files with a suffix, for messages."""
+    return "Python" if suffix == PYTHON else suffix

@@ -44,7 +44,7 @@ def secret_from_options(word: str, file: Path | None) -> str:
 
 @click.command()
 @click.argument("lab", metavar="LAB")
-@click.argument("file", required=False, type=click.Path(path_type=Path), metavar="[FILE.py]")
+@click.argument("file", required=False, type=click.Path(path_type=Path), metavar="[FILE]")
 @click.option(
     "--student",
     required=True,
@@ -94,8 +94,8 @@ def command(
     """Grade a student's file for a lab sheet.
 
     The file runs in sealed processes without network and files, with bounded memory and time.
-    FILE.py may be a directory with one Python file, or - for standard input; links are not
-    followed.
+    FILE may be a directory with one such file, or - for standard input; links are not followed.
+    Lab 11 takes a congestion control in C, which the kernel runs on a live network (root).
 
     \b
     pillarbox grade 2 --student ada --show
@@ -103,8 +103,9 @@ def command(
     pillarbox grade 2 --student ada my_router.py --case 1.7
     sudo pillarbox grade 2 --student ada my_router.py --live
     sudo pillarbox grade 2 --student ada my_router.py --live --partner bob his_router.py
+    sudo pillarbox grade 11 --student ada mine.bpf.c
     """
-    from experiments.apps.teaching import grade_report, judge, marking, submissions
+    from experiments.apps.teaching import grade_report, grading_engine, judge, marking, submissions
     from experiments.apps.teaching.sheet_catalogue import sheet_of
 
     sheet = sheet_of(lab, student)
@@ -115,15 +116,23 @@ def command(
     assert file is not None
     require(live or partner is None, "--partner runs both routers in a live network: add --live")
     word = secret_from_options(secret, secret_file)
-    read = submissions.submission_reader(file, marking.further_file_limits(sheet))
+    control = grading_engine.is_control(sheet.lab)
+    require(not (control and live), f"lab {sheet.number} always runs live: leave out --live")
+    suffix = grading_engine.suffix_of(sheet.lab)
+    read = submissions.submission_reader(file, marking.further_file_limits(sheet), suffix)
     task = marking.GradingTask(sheet, read, word, unsealed)
     if case is not None:
         one = marking.validated_replay(judge.run_judge(partial(marking.replay_case, task, case)))
         click.echo(grade_report.replayed_text(one))
         return
-    found = marking.validated_marks(
-        judge.run_judge(partial(marking.grade_submission, task)), sheet.lab
-    ).report(task)
+    if control:
+        from experiments.apps.teaching.control_grading import check_machine, with_measurements
+
+        check_machine()
+    marks = judge.run_judge(partial(marking.grade_submission, task))
+    if control:
+        marks = with_measurements(task, marks)
+    found = marking.validated_marks(marks, sheet.lab).report(task)
     if live:
         from experiments.apps.teaching.live_grading import PartnerStudent, add_live
 

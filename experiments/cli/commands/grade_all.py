@@ -92,7 +92,7 @@ def command(
 
     Each submission runs in its own sealed process. Links are refused, and similar submissions are
     reported. --changed continues an interrupted run. Exit code 1: a submission was refused or could
-    not be graded.
+    not be graded. Lab 11 takes ID.bpf.c, needs root, and adds a leaderboard to class.html.
 
     \b
     pillarbox grade-all 3 handed-in --out marks --secret-file word

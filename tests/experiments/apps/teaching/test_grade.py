@@ -96,7 +96,7 @@ def test_lab_is_whole(number: int) -> None:
     folder = ROOT / "vagrant" / "labs" / lab.FOLDER
     assert lab.FOLDER.startswith(f"{number}-")
     assert f"]({lab.FOLDER}/README.md)" in (folder.parent / "README.md").read_text()
-    assert (folder / "skeleton.py").is_file()
+    assert (folder / f"skeleton{grading_engine.suffix_of(lab)}").is_file()
 
 
 @pytest.mark.parametrize(

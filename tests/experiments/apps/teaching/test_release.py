@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from experiments.apps.teaching.grading_engine import suffix_of
 from experiments.apps.teaching.release import solutions_in, write_release
 from experiments.apps.teaching.sheet_catalogue import numbers, sheet_of
 from experiments.base.files import CHECKOUT
@@ -22,8 +23,9 @@ def test_a_release_has_the_labs_and_no_solution(tmp_path: Path) -> None:
     files = write_release(tmp_path / "students")
     assert not [name for name in files if "answers" in Path(name).parts]
     for number in numbers():
-        folder = f"vagrant/labs/{sheet_of(str(number), 'ada').lab.FOLDER}"
-        assert {f"{folder}/README.md", f"{folder}/skeleton.py"} <= {*files}
+        lab = sheet_of(str(number), "ada").lab
+        folder, skeleton = f"vagrant/labs/{lab.FOLDER}", f"skeleton{suffix_of(lab)}"
+        assert {f"{folder}/README.md", f"{folder}/{skeleton}"} <= {*files}
     shown = subprocess.run(
         [sys.executable, "-m", "experiments", "grade", "2", "--student", "ada", "--show"],
         cwd=tmp_path / "students",
@@ -37,8 +39,10 @@ def test_a_release_has_the_labs_and_no_solution(tmp_path: Path) -> None:
         write_release(tmp_path / "students")
 
 
-@pytest.mark.parametrize("lab", ["lab1", "lab3", "lab5", "lab8"])
+@pytest.mark.parametrize("lab", ["lab1", "lab3", "lab5", "lab8", "lab11"])
 def test_a_solution_that_was_left_lying_about_is_found(tmp_path: Path, lab: str) -> None:
-    source = (ANSWERS / lab / "model.py").read_text()
-    (tmp_path / "notes.py").write_text("# nothing\n" + source.replace("number", "count"))
-    assert [*solutions_in(tmp_path, ANSWERS)] == ["notes.py"]
+    (model,) = (ANSWERS / lab).glob("model.*")
+    suffix = "".join(model.suffixes)
+    source = model.read_text().replace("number", "count").replace("latest_us", "newest")
+    (tmp_path / f"notes{suffix}").write_text(source)
+    assert [*solutions_in(tmp_path, ANSWERS)] == [f"notes{suffix}"]
