@@ -175,6 +175,7 @@ def command(
     from experiments.lab.emulation import lab_registry
     from experiments.lab.emulation.kits import application_file
     from experiments.lab.linux import sandbox
+    from experiments.lab.linux.congestion import check_default
     from experiments.runs.control import detached
 
     without_prompt = "--detach, --hold and --exec exclude one another"
@@ -197,6 +198,8 @@ def command(
         require_modules("distributed", "cryptography")
     controller = tuple(map(application_file, controller))
     how["tcp"] = str(Path(how["tcp"]).resolve()) if how["tcp"].endswith(".bpf.c") else how["tcp"]
+    if how["tcp"]:
+        check_default(how["tcp"])
     if detach:
         code = detached.fork_detached()
         if code is not None:

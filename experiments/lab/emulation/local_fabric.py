@@ -126,7 +126,12 @@ class LocalFabric:
         self.lab.tcp = self._control.name if self._control else self.lab.settings.tcp
         for server in self.lab.here():
             with self.lab.host(server).live_namespace():
-                write_sysctl(congestion.DEFAULT, self.lab.tcp)
+                try:
+                    write_sysctl(congestion.DEFAULT, self.lab.tcp)
+                except PermissionError:
+                    # The control is for programs that choose it, as traffic tools do: `up` refuses
+                    # it by `congestion.check_default`.
+                    return
 
     def _name_servers(self) -> None:
         server_names.make_known(

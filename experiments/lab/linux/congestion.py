@@ -21,6 +21,8 @@ from topos.base.errors import PillarboxError, UnsupportedError, meant, require
 CONTROLS = Path(__file__).parents[1] / "controls"
 SUFFIX = ".bpf.c"
 AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
+# controls that the kernel lets namespaces have as their default
+ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
 DEFAULT = "net/ipv4/tcp_congestion_control"  # sysctl of each network namespace
 NAME = re.compile(r"[a-z][a-z0-9_]{0,11}")  # the kernel has room for 15 characters
 TRIES = 99  # labs at the same time that register a control of the same name
@@ -65,6 +67,19 @@ def source_of(word: str) -> Path | None:
         f"file NAME{SUFFIX}",
     )
     return None
+
+
+def check_default(word: str) -> None:
+    """Raise PillarboxError if a lab's servers cannot have a control as their default."""
+    if source_of(word) is None:
+        allowed = ALLOWED.read_text().split()
+        require(
+            word in allowed,
+            f"this kernel lets a lab's servers have {', '.join(allowed)} as their default control, "
+            f"not {word}: write `tcp` in an experiment, or allow it on this machine by `sysctl -w "
+            f"net.ipv4.tcp_allowed_congestion_control='{' '.join([*allowed, word])}'`",
+            UnsupportedError,
+        )
 
 
 def registered(source: Path) -> CongestionControl:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 ALL = "all"  # value in the path length column for all flows together
 KINDS = ("live", "tcp", "ideal")  # goodput columns: measured, simulated TCP, max-min fair
+TRIAL_COLUMNS = ("goodput_bps", "fairness", "queue_median_bytes", "queue_p99_bytes")
 SAMPLED_EVERY_S = 0.01  # interval of the samples of simulated queues, in seconds
 MORE = 2  # ratio of a simulated flow's volume to the largest live volume, so that none completes
 
@@ -103,13 +104,13 @@ def simulated_trials(run: Run) -> pandas.DataFrame:
         sent = _simulated(trial, until_s, moments_s=moments_s, sampled=links)
         median, p99 = numpy.quantile(sent.queued_bytes, (0.5, 0.99), axis=0, method="inverted_cdf")
         longest = int(median.argmax())
-        rows[int(trial.flows["trial"].iloc[0])] = {
-            "goodput_bps": float(sent.arrived_bytes.sum()) * 8 / until_s,
-            "fairness": jain(sent.arrived_bytes),
-            "queue_median_bytes": float(median[longest]),
-            "queue_p99_bytes": float(p99[longest]),
-        }
-    return pandas.DataFrame.from_dict(rows, orient="index")
+        goodput_bps = float(sent.arrived_bytes.sum()) * 8 / until_s
+        queue_bytes = float(median[longest]), float(p99[longest])
+        rows[int(trial.flows["trial"].iloc[0])] = (
+            *(goodput_bps, jain(sent.arrived_bytes)),
+            *queue_bytes,
+        )
+    return pandas.DataFrame.from_dict(rows, orient="index", columns=list(TRIAL_COLUMNS))
 
 
 def length_rows(flows: pandas.DataFrame) -> list[Row]:

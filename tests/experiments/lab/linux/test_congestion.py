@@ -108,6 +108,40 @@ def test_an_unknown_control_is_told(word: str, told: str) -> None:
         congestion.source_of(word)
 
 
+@pytest.mark.parametrize(
+    ("word", "allowed"), [("reno", "reno bbr"), ("cubic", "reno cubic"), ("dctcp", "reno")]
+)
+def test_a_default_is_one_that_the_kernel_allows_or_a_lab_loads(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, word: str, allowed: str
+) -> None:
+    for name, text in (("ALLOWED", allowed), ("AVAILABLE", "reno cubic bbr")):
+        (tmp_path / name).write_text(text)
+        monkeypatch.setattr(congestion, name, tmp_path / name)
+    congestion.check_default(word)
+    (tmp_path / "ALLOWED").write_text("reno")
+    if word == "cubic":
+        told = "servers have reno as their default control, not cubic: .*='reno cubic'"
+        with pytest.raises(PillarboxError, match=told):
+            congestion.check_default(word)
+    else:
+        congestion.check_default(word)
+
+
+@pytest.mark.root
+def test_a_trial_takes_a_control_that_is_no_default(tmp_path: Path) -> None:
+    import topos
+    from experiments.lab.emulation.local_fabric import running
+    from hosts.live.settings import LabSettings
+
+    allowed = congestion.ALLOWED.read_text().split()
+    known = [name for name in in_kernel() if name not in allowed]
+    if not known:
+        pytest.skip("this kernel allows all of its controls as defaults")
+    settings = LabSettings(rate_mbit=None, timers="paper", tcp=known[0])
+    with running(topos.parse("tree,2,1"), settings, tmp_path / "lab") as lab:
+        assert lab.tcp == known[0]
+
+
 @pytest.mark.parametrize("name", ["Mine", "a" * 13, "x-y", "9x", ""])
 def test_a_name_that_the_kernel_has_no_room_for(tmp_path: Path, name: str) -> None:
     with pytest.raises(PillarboxError, match="a control's name is its file's"):

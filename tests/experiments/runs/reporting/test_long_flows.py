@@ -69,6 +69,8 @@ def test_simulated_trials_have_the_goodput_of_their_flows_and_a_queue(tmp_path: 
     assert trial.goodput_bps == pytest.approx(lasting(run)["tcp"].sum())
     assert 1 / 3 < trial.fairness <= 1
     assert 0 < trial.queue_median_bytes <= trial.queue_p99_bytes <= 100 * 1514
+    failed = records.load(written(tmp_path / "none", GREEDY, volume_bytes=None, trial=7))
+    assert simulated_trials(failed).to_dict("list") == {name: [] for name in found.columns}
     with pytest.raises(PillarboxError, match="have no duration"):
         simulated_trials(records.load(written(tmp_path / "ends")))
 
