@@ -97,14 +97,14 @@ def test_fig_10_of_bcube_is_judged_by_speedups_alone() -> None:
 
 PACKET = 1514  # bytes of a full frame
 OTHERS = ("Reno", "delay", "Scalable")
-HELD = {"queue": 27.0, "cubic_queue": 80.0, "goodput": 1.0, "fairness": 0.99}
+HELD = {"queue": 70.0, "cubic_queue": 380.0, "goodput": 1.0, "fairness": 0.99, "peak": 1.2}
 
 
 def eight_into_one(monkeypatch: pytest.MonkeyPatch, kind: str, **changes: float) -> Reproduction:
     """Return the figure of made-up records; `changes` are those of the live or simulated DCTCP."""
     value = HELD | changes
     queues = {"DCTCP": value["queue"], "CUBIC": value["cubic_queue"], **dict.fromkeys(OTHERS, 50.0)}
-    usual = {"DCTCP": 27.0, "CUBIC": 80.0, **dict.fromkeys(OTHERS, 50.0)}
+    usual = {"DCTCP": 70.0, "CUBIC": 380.0, **dict.fromkeys(OTHERS, 50.0)}
 
     def of_system(name: str, live: bool) -> dict[str, float]:
         own = live == (kind == "live")
@@ -114,7 +114,7 @@ def eight_into_one(monkeypatch: pytest.MonkeyPatch, kind: str, **changes: float)
             "goodput_bps": 48e6 * (value["goodput"] if is_dctcp else 1.0),
             "fairness": value["fairness"] if is_dctcp else 0.99,
             "queue_median_bytes": packets * PACKET,
-            "queue_p99_bytes": 1.2 * packets * PACKET,
+            "queue_p99_bytes": packets * PACKET * (value["peak"] if is_dctcp else 1.2),
         }
 
     trials, links, tables = [], [], {}
@@ -134,15 +134,15 @@ def eight_into_one(monkeypatch: pytest.MonkeyPatch, kind: str, **changes: float)
 
 
 def test_queues_of_the_figure_are_those_of_the_bottleneck(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = eight_into_one(monkeypatch, "live", queue=22.0)
+    found = eight_into_one(monkeypatch, "live", queue=65.0)
     assert found.verdict == CLAIM_HOLDS
     for series, packets in (
-        ("live, median", 22.0),
-        ("live, 99th percentile", 26.4),
-        ("simulated, median", 27.0),
-        ("simulated, 99th percentile", 1.2 * 27),
-        ("queue, live", 22.0),
-        ("queue, live / simulated", 22 / 27),
+        ("live, median", 65.0),
+        ("live, 99th percentile", 78.0),
+        ("simulated, median", 70.0),
+        ("simulated, 99th percentile", 84.0),
+        ("DCTCP's median, live", 65.0),
+        ("queue, live / simulated", 65 / 70),
     ):
         assert of(found, series, "DCTCP").ours == pytest.approx(packets)
 
@@ -152,10 +152,12 @@ def test_queues_of_the_figure_are_those_of_the_bottleneck(monkeypatch: pytest.Mo
     ("changes", "word"),
     [
         ({}, CLAIM_HOLDS),
-        ({"queue": 27.9}, CLAIM_HOLDS),
-        ({"queue": 28.1}, DIFFERS),
-        ({"cubic_queue": 100.0}, CLAIM_HOLDS),
-        ({"cubic_queue": 53.0}, DIFFERS),
+        ({"queue": 63.1}, CLAIM_HOLDS),
+        ({"queue": 62.9}, DIFFERS),
+        ({"peak": 1.25}, CLAIM_HOLDS),
+        ({"peak": 1.26}, DIFFERS),
+        ({"cubic_queue": 400.0}, CLAIM_HOLDS),
+        ({"cubic_queue": 139.0}, DIFFERS),
         ({"goodput": 0.96}, CLAIM_HOLDS),
         ({"goodput": 0.94}, DIFFERS),
         ({"fairness": 0.96}, CLAIM_HOLDS),
