@@ -196,6 +196,7 @@ def command(
     require(figure is None, "--figure compares a run with its simulation: add --beside RUN")
     require(topology is not None, "give a network, such as bcube,4,1, or a run: --beside RUN")
     assert topology is not None
+    require(tcp or not ecn, "--ecn marks packets, which only --tcp simulates: add --tcp")
     how = {"mtu": mtu, "congestion": congestion, "ecn": ecn, "relay_s": relay_us / 1e6}
     wire = _tcp_settings(topology, routing, rate_mbit, queue, how)
     if volume_bytes is not None:

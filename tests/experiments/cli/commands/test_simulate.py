@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from experiments.cli.commands.simulate import CONTROLS
 from experiments.cli.main import cli
 from topos.base.errors import PillarboxError
 
@@ -72,6 +73,7 @@ def test_an_overload_is_named() -> None:
         (["bcube,4,1", "--trace", "no.csv"], "cannot be read"),
         (["bcube,4,1", "--tcp", "--bytes", "9", "--load", "0.5"], "leave --load, --trace"),
         (["bcube,4,1", "--queue", "long"], "'long' is no length of a queue"),
+        (["bcube,4,1", "--ecn"], "--ecn marks packets, .*: add --tcp"),
     ],
 )
 def test_what_cannot_be_simulated_is_said(arguments: list[str], sentence: str) -> None:
@@ -88,3 +90,20 @@ def test_flows_that_begin_at_once_end_later_by_tcp() -> None:
     assert tcp["of fluid"] == pytest.approx(fluid["last_s"] / tcp["last_s"])
     assert tcp["drops"] >= found["dropped"][0]["drops"] > 0
     assert "Largest packet losses:" in run(*asked, "--tcp").stdout
+
+
+@pytest.mark.parametrize("congestion", CONTROLS)
+def test_marks_take_the_place_of_drops(congestion: str) -> None:
+    asked = ["tree,4,2", "--bytes", "3000000", "--rate-mbit", "100", "--json", "--tcp"]
+    dropped, marked = (
+        json.loads(run(*asked, "--congestion", congestion, *ecn).stdout)["bulk"][1]
+        for ecn in ([], ["--ecn"])
+    )
+    # A control by delay loses packets in slow start only.
+    assert marked["drops"] <= (20 if congestion == "delay" else dropped["drops"] / 10)
+
+
+def test_an_unknown_control_is_told() -> None:
+    said = CliRunner().invoke(cli, ["simulate", "bcube,4,1", "--tcp", "--congestion", "bbr"])
+    assert "'bbr' is not one of 'cubic', 'reno', 'dctcp', 'delay', 'scalable'" in said.output
+    assert said.exit_code == 2
