@@ -19,6 +19,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from topos.base.errors import InvalidValueError, PillarboxError, meant, require
 
 NOTHING = ("none", "")  # Texts that mean None on a command line.
+TRUTHS = {"true": True, "false": False}  # Texts of truth values on a command line.
 UNITS = ("_s", "_mbit", "_bps", "_percent", "_share")
 
 
@@ -132,7 +133,11 @@ def _union_value(kinds: tuple[Any, ...], value: Any, place: str) -> Any:
 
 
 def _scalar_value(kind: Any, value: Any, place: str) -> Any:
-    """Convert plain data to a string, an integer or a float."""
+    """Convert plain data to a string, a truth value, an integer or a float."""
+    if kind is bool:
+        found = TRUTHS.get(value.lower(), value) if isinstance(value, str) else value
+        require(isinstance(found, bool), f"{place} is true or false, not {_value_text(value)}")
+        return found
     if kind is str:
         require(isinstance(value, str), f"{place} is a text, not {_value_text(value)}")
         return value

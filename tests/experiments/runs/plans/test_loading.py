@@ -14,7 +14,7 @@ from experiments.runs.plans.loading import experiment_of, load
 from experiments.runs.plans.overrides import overridden
 from experiments.runs.plans.values import made, plain
 from experiments.runs.trials.experiment_run import orders_of
-from topos.base.errors import PillarboxError
+from topos.base.errors import InvalidValueError, PillarboxError
 
 EXPERIMENT = Experiment(
     "mine",
@@ -272,3 +272,11 @@ def test_wrong_rates_of_levels_are_one_sentence(rates: str, says: str, tmp_path:
     with pytest.raises(PillarboxError) as refused:
         load(str(file))
     assert says in str(refused.value)
+
+
+def test_truth_values_are_words() -> None:
+    for value, wanted in ((True, True), ("false", False), ("True", True)):
+        assert made(bool, value, "key") is wanted
+    for wrong in (1, "yes", "", None):
+        with pytest.raises(InvalidValueError, match="port_addresses is true or false, not"):
+            made(System, {"network": "bcube,4,1", "port_addresses": wrong}, "key")
