@@ -31,6 +31,7 @@ from hosts.base.rules import Rule, Values
 from hosts.bcube.bsr import BSR
 from hosts.bcube.rules import corrections, digit, width, with_digit
 from hosts.bcube.selection import PathSet, around, parallel_paths
+from hosts.bcube.spraying import Spray
 from hosts.wire.bcube import BCUBE
 from topos.mesh import Mesh
 
@@ -100,6 +101,12 @@ class AllPathRouting(BSR):
     path_set: ClassVar[PathSet] = staticmethod(path_set)
 
 
+class SprayAllPaths(Spray):
+    """Router that sprays the packets of a flow over the paths of a full mesh."""
+
+    path_set: ClassVar[PathSet] = staticmethod(path_set)
+
+
 class DimensionOrder(HopByHop):
     """Router for dimension-order routing, which has one path per pair and ignores failures."""
 
@@ -115,6 +122,13 @@ NETWORK = Network(
             path_set=partial(parallel_paths, path_set=path_set),
             around=partial(around, path_set=path_set),
             router=AllPathRouting,
+        ),
+        "spray": Algorithm(
+            "packet spraying: the paths of apr, the packets of a flow in turn",
+            path_set=partial(parallel_paths, path_set=path_set),
+            around=partial(around, path_set=path_set),
+            router=SprayAllPaths,
+            sprays=True,
         ),
         "dor": Algorithm(
             "dimension-order routing", DIMENSION_ORDER.path, path_set, router=DimensionOrder

@@ -19,12 +19,24 @@ from hosts.wire.relay_keys import HOP, HeaderChange, RelayKey
 EVERYONE = -1
 
 
+class OtherPath(NamedTuple):
+    """Another path of a sprayed flow: its first hop, and the header that the data plane adds."""
+
+    port: int
+    peer: int
+    header: bytes
+
+
 class Pushed(NamedTuple):
-    """Cache key of a local flow's action: the data plane adds one header to all packets."""
+    """Cache key of a local flow's action: the data plane adds one header to all packets.
+
+    A sprayed flow has `others`: its next packets take these paths, in turn with the action's own.
+    """
 
     flow: FlowKey
     header: bytes = b""  # DCN or BCube header; empty if IP packets are sent without an added header
     ground: Hashable = None  # state whose change invalidates the cached action (None: its next hop)
+    others: tuple[OtherPath, ...] = ()
 
 
 class Relayed(NamedTuple):

@@ -35,6 +35,7 @@ class Algorithm(NamedTuple):
     # Its last argument is True for the whole set of disjoint paths.
     around: Callable[[Any, int, int, Failures, bool], Routed] | None = None
     router: type[Router] | None = None  # router class of live servers
+    sprays: bool = False  # True if the packets of a flow take all disjoint paths in turn
 
 
 class Routed(NamedTuple):

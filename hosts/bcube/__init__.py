@@ -1,4 +1,4 @@
-"""BCube's routing algorithms (Guo 2009): BCubeRouting, and BCube Source Routing (BSR)."""
+"""BCube's routing algorithms (Guo 2009): BCubeRouting, source routing (BSR), and spraying."""
 
 from dataclasses import replace
 
@@ -11,6 +11,7 @@ from hosts.bcube.paths import path, path_set
 from hosts.bcube.plain import BCubeRouting
 from hosts.bcube.rules import RULES
 from hosts.bcube.selection import around, parallel_paths
+from hosts.bcube.spraying import Spray
 from hosts.wire.bcube import BCUBE
 
 NETWORK = Network(
@@ -21,6 +22,13 @@ NETWORK = Network(
             path_set=parallel_paths,
             around=around,
             router=BSR,
+        ),
+        "spray": Algorithm(
+            "packet spraying: BSR's parallel paths, the packets of a flow in turn",
+            path_set=parallel_paths,
+            around=around,
+            router=Spray,
+            sprays=True,
         ),
     },
     rules=RULES,

@@ -69,6 +69,7 @@ class BSR(Forwarding):
     """
 
     path_set: ClassVar[PathSet] = staticmethod(path_set)  # the paths from which flows choose
+    selection: ClassVar[type[Selection]] = Selection  # how a flow chooses from these paths
 
     def __init__(
         self,
@@ -137,11 +138,11 @@ class BSR(Forwarding):
             now >= self._gathering_until_s or self._uses_newly_failed_link(flow)
         ):
             actions = self._leave_failed_links(now)
-        path = flow.selection.path
-        if path is None:
+        paths = flow.selection.paths_in_turn()
+        if not paths:
             actions.append(Drop("no path is left", packet, unreached=True))
         else:
-            actions += self.send_along(path, Protocol.IPV4, packet, key)
+            actions += self.send_along(paths[0], Protocol.IPV4, packet, key, paths[1:])
         return actions + self.used(key, len(packet), now)
 
     def used(self, flow: FlowKey, sent_bytes: int, now: float) -> list[Action]:
@@ -152,12 +153,16 @@ class BSR(Forwarding):
         known.sent_bytes += sent_bytes
         if _timer(flow) not in self.agenda:
             return self._start_next_round(flow, now)
-        large = self._pairs.is_large(flow, known, now)
-        if not (large and self._pairs.should_probe_early(flow, known, now)):
+        return self.look_ahead(flow, known, now)
+
+    def look_ahead(self, key: FlowKey, flow: PairFlow, now: float) -> list[Action]:
+        """Probe before a large flow's interval ends if the flow may find a path with less load."""
+        large = self._pairs.is_large(key, flow, now)
+        if not (large and self._pairs.should_probe_early(key, flow, now)):
             return []
-        known.probed_early = True
+        flow.probed_early = True
         self.counters["looks ahead"] += 1
-        return self._begin_round(flow, known, now, alone=True)
+        return self._begin_round(key, flow, now, alone=True)
 
     # -- flows -----------------------------------------------------------------------------------
 
@@ -180,7 +185,7 @@ class BSR(Forwarding):
         self.flow_answers_change(key)
         for failures in dict.fromkeys((self.failures(now), self.fresh_failures(now))):
             for target in targets:
-                selection = Selection(
+                selection = type(self).selection(
                     self.topology,
                     self.server,
                     target,
@@ -309,14 +314,14 @@ class BSR(Forwarding):
             )
 
     def _uses_newly_failed_link(self, flow: PairFlow) -> bool:
-        path = flow.selection.path
-        return path is not None and not self._new_failures.isdisjoint(path.links)
+        paths = flow.selection.used_paths()
+        return any(not self._new_failures.isdisjoint(path.links) for path in paths)
 
     def _leave_failed_links(self, now: float) -> list[Action]:
         """Make flows leave all links that have failed since the last call.
 
-        A flow with another working path waits for its next round. During a round the failed
-        candidate is replaced immediately. A flow without any path starts a round.
+        A flow with another working path waits for its next round, unless it `lacks_paths`. During a
+        round the failed candidate is replaced immediately.
         """
         self.agenda.cancel("lost links")
         lost, self._new_failures = self._new_failures, set()
@@ -328,28 +333,33 @@ class BSR(Forwarding):
             if flow.probing:
                 others = flow.selection.replace(self._failures_for(flow, now))
                 actions += self._probe(key, flow, others, now)
-            elif not flow.selection.path:
+            elif self.lacks_paths(flow):
                 actions += self._search_path(key, flow, now)
         return actions
+
+    def lacks_paths(self, flow: PairFlow) -> bool:
+        """Return True if a flow outside a probe round needs other paths immediately."""
+        return flow.selection.path is None
 
     def _failures_for(self, flow: PairFlow, now: float) -> Failures:
         """Return the failures that a flow's paths avoid; for a flow without a path, recent ones."""
         return self.failures(now) if flow.selection.path else self.fresh_failures(now)
 
     def _search_path(self, key: FlowKey, flow: PairFlow, now: float) -> list[Action]:
-        """Start a probe round for a flow without a path; forget the flow if it is idle."""
+        """Start a probe round for a flow that lacks paths; forget the flow if it is idle."""
         if self.flows.idle_for(key, now) > QUIET_S:
             self.flows.pop(key)
+            self.flow_answers_change(key)
             self.agenda.cancel(_timer(key))
             return []
         return self._begin_round(key, flow, now)
 
     def link_changed(self, step: Step, up: bool, now: float) -> list[Action]:
-        """Move flows off a link that went down; probe for those without a path if one came up."""
+        """Move flows off a link that went down; probe for those that lack paths if one came up."""
         actions = super().link_changed(step, up, now)
         if up:
             for key, flow in self.flows.items():
-                if flow.selection.path is None and not flow.probing:
+                if self.lacks_paths(flow) and not flow.probing:
                     actions += self._search_path(key, flow, now)
         return actions
 
@@ -374,10 +384,12 @@ class BSR(Forwarding):
         """Return the router's state with flows, their paths and candidates."""
         return {
             **super().state(),
-            "flows": [self._flow_state(*item) for item in self.flows.items()],
+            "flows": [self.flow_state(*item) for item in self.flows.items()],
         }
 
-    def _flow_state(self, key: FlowKey, flow: PairFlow) -> dict[str, Any]:
+    def flow_state(self, key: FlowKey, flow: PairFlow) -> dict[str, Any]:
+        """Return a flow as plain data for display: its ends, its paths and their states."""
+
         def addresses(path: Path | None) -> list[str]:
             return [self.topology.address(server) for server in path.servers] if path else []
 

@@ -29,9 +29,10 @@ TTL.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from hosts.base.actions import Action, Deliver, Drop, Pushed, Relayed, Send
+from hosts.base.actions import Action, Deliver, Drop, OtherPath, Pushed, Relayed, Send
 from hosts.base.bandwidth import Direction
 from hosts.base.bounded import Bounded
 from hosts.base.failures import Failures, Pair
@@ -111,9 +112,17 @@ class Forwarding(Router):
     # -- for the source's part to use ------------------------------------------------------------
 
     def send_along(
-        self, path: Path, protocol: Protocol, payload: bytes, flow: FlowKey | None = None
+        self,
+        path: Path,
+        protocol: Protocol,
+        payload: bytes,
+        flow: FlowKey | None = None,
+        others: Sequence[Path] = (),
     ) -> list[Action]:
-        """Send a message or a flow's packet from this server along a path."""
+        """Send a message or a flow's packet from this server along a path.
+
+        The data plane sends the flow's next packets along `others` and this path, in turn.
+        """
         hops = hops_of(self.topology, path)
         neighbour = self.table.look_up(hops[0])
         if neighbour is None or not neighbour.up:
@@ -122,8 +131,16 @@ class Forwarding(Router):
         # This server takes the first hop, so the index on the wire is that of the peer's next hop.
         header = BCubeHeader(self.uid, destination, protocol, hops, 1, self.identify())
         data = header.pack(payload)
-        pushed = None if flow is None else Pushed(flow, data[: -len(payload)])
+        pushed = None
+        if flow is not None:
+            other_paths = tuple(self._other_path(other, header, payload) for other in others)
+            pushed = Pushed(flow, data[: -len(payload)], others=other_paths)
         return [_send_action(neighbour.step, data, pushed)]
+
+    def _other_path(self, path: Path, header: BCubeHeader, payload: bytes) -> OtherPath:
+        """Return another path of a sprayed flow, with its header."""
+        data = header._replace(path=hops_of(self.topology, path)).pack(payload)
+        return OtherPath(path.steps[0].port, path.steps[0].peer, data[: -len(payload)])
 
     def _send_to_neighbour(self, step: Step, data: bytes) -> Action:
         """Return the action that sends a single frame to a neighbour; no decision is cached."""

@@ -301,6 +301,14 @@ class Selection(Probing):
         paths = [self.path, *(one.path for one in self.candidates)]
         return {link for path in paths if path for link in path.links}
 
+    def used_paths(self) -> list[Path]:
+        """Return the paths over which the flow's packets are sent now: one, or none."""
+        return [] if self.path is None else [self.path]
+
+    def paths_in_turn(self) -> list[Path]:
+        """Return the paths of the flow's next packets, the path of the next packet first."""
+        return self.used_paths()
+
     @property
     def has_no_confirmed_path(self) -> bool:
         """True if the flow has no path, or only a path whose probe was not answered."""

@@ -9,6 +9,7 @@ from hosts.dpillar import multipath, single_path
 from hosts.dpillar.light_weight import RandomPath
 from hosts.dpillar.paths import minimal_path, sp_path
 from hosts.dpillar.rules import RULES
+from hosts.dpillar.spraying import Spray
 from hosts.dpillar.traffic_aware import TrafficAware
 from hosts.dpillar.tunnel import Tunnelling
 from hosts.dpillar.tunnel_choices import tunnels
@@ -83,6 +84,12 @@ NETWORK = Network(
             "DPillarMP, each flow on the path with the most available bandwidth (section 4.5.2)",
             path_set=_paths(TrafficAware),
             router=TrafficAware,
+        ),
+        "spray": Algorithm(
+            "packet spraying: DPillarMP's paths of both directions, the packets of a flow in turn",
+            path_set=_paths(Spray),
+            router=Spray,
+            sprays=True,
         ),
     },
     rules=RULES,

@@ -98,7 +98,7 @@ class FaultTolerant(Tunnelling):
         """Return the tunnel of a packet's path."""
         known = self.destinations.use(destination, now) or self._add_destination(destination, now)
         if len(known.flows) >= MOST_FLOWS:
-            self._withdraw_flows(known)
+            self.withdraw_flows(known)
         path = self.path_for(packet, flow, known, now)
         if path is None and self._retry(known, lambda one: self.has_just_failed(one.path, now)):
             self.choose(known)
@@ -110,10 +110,14 @@ class FaultTolerant(Tunnelling):
         """Return the path in use to a destination, None if no path works."""
         return known.probing.current_path
 
+    def new_probing(self, destination: int, paths: Iterable[Path]) -> Probing:
+        """Return the probe rounds over the paths to a new destination."""
+        return Probing(paths)
+
     def _add_destination(self, destination: int, now: float) -> Destination:
         every = self.tunnels_to(destination)
         some = dict(list(every.items())[:MOST_PATHS])
-        known = Destination(Probing(some), some)
+        known = Destination(self.new_probing(destination, some), some)
         forgotten = self.destinations.put(destination, known, now)
         if forgotten is not None:
             self._cancel_timers(forgotten)
@@ -296,7 +300,7 @@ class FaultTolerant(Tunnelling):
             switched = known.probing.choose() or switched
         if switched:
             self.counters["paths switched"] += 1
-            self._withdraw_flows(known)
+            self.withdraw_flows(known)
 
     def _retry(self, known: Destination, excluded: Callable[[Candidate], bool]) -> bool:
         """Mark failed paths to a destination as untried unless excluded; return True if any."""
@@ -311,7 +315,7 @@ class FaultTolerant(Tunnelling):
             one.state = PathState.UNTRIED
         return bool(retried)
 
-    def _withdraw_flows(self, known: Destination) -> None:
+    def withdraw_flows(self, known: Destination) -> None:
         """Invalidate the data plane's cached actions for all flows to a destination."""
         for flow in known.flows:
             self.flow_answers_change(flow)

@@ -52,9 +52,19 @@ applications' use of the control messages' protocol numbers. Both are dropped, w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from hosts.base.actions import Action, Deliver, Drop, Pushed, Relayed, Send, Unwrapped
+from hosts.base.actions import (
+    Action,
+    Deliver,
+    Drop,
+    OtherPath,
+    Pushed,
+    Relayed,
+    Send,
+    Unwrapped,
+)
 from hosts.base.bandwidth import Direction
 from hosts.base.bounded import Bounded
 from hosts.base.path import Path, Step
@@ -138,6 +148,16 @@ class Tunnelling(Router):
         """Return the tunnel (proxies) for a packet from this server, None if no path works."""
         raise NotImplementedError
 
+    def tunnels_for(
+        self, packet: bytes, flow: FlowKey, destination: int, now: float
+    ) -> list[Proxies]:
+        """Return the tunnels of a flow's packets from this packet on, in turn; one if not sprayed.
+
+        The list is empty if no path works.
+        """
+        chosen = self.tunnel_for(packet, flow, destination, now)
+        return [] if chosen is None else [chosen]
+
     def answered(self, destination: int, answer: ProbeResponse, now: float) -> list[Action]:
         """Handle a probe response from a destination."""
         return [Drop("answer to no probe")]
@@ -206,20 +226,30 @@ class Tunnelling(Router):
 
     def rerouted(self, packet: bytes, flow: FlowKey, destination: int, now: float) -> list[Action]:
         """Send a packet from here in the tunnel chosen for it, also for another source."""
-        proxies = self.tunnel_for(packet, flow, destination, now)
-        if proxies is None:
+        chosen = self.tunnels_for(packet, flow, destination, now)
+        if not chosen:
             return [Drop(NO_PATH, packet, unreached=True)]
-        return [self._send_in_tunnel(packet, proxies, flow)]
+        return [self._send_in_tunnel(packet, chosen[0], flow, chosen[1:])]
 
     def _send_in_tunnel(
-        self, packet: bytes, proxies: Proxies, flow: FlowKey | None = None
+        self,
+        packet: bytes,
+        proxies: Proxies,
+        flow: FlowKey | None = None,
+        others: Sequence[Proxies] = (),
     ) -> Action:
         """Send a packet in a tunnel, from this server to the proxy source (Algorithm 3, line 3)."""
         step = Step(proxies.port, proxies.source)
         if not self.neighbours.works(step):
             return Drop(NEXT_HOP_DOWN, packet, unreached=True)
         data = self._wrap(packet, proxies)
-        pushed = None if flow is None else Pushed(flow, data[: -len(packet)])
+        pushed = None
+        if flow is not None:
+            other_paths = (
+                OtherPath(one.port, one.source, self._wrap(packet, one)[: -len(packet)])
+                for one in others
+            )
+            pushed = Pushed(flow, data[: -len(packet)], others=tuple(other_paths))
         return self._send_action(step, data, pushed)
 
     # -- the relays ------------------------------------------------------------------------------

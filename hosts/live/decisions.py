@@ -71,9 +71,12 @@ class DecisionInstaller:
             match action:
                 case Delivered(_, key) if key is not None:
                     self.table.install_relay(key, DeliverDecision())
-                case Send(port, peer, _, Pushed(flow, header, ground)):
-                    next_mac = self._next_hop_mac(port, peer, flow, ground)
-                    self.table.install_flow(flow, PushDecision(port, next_mac, header))
+                case Send(port, peer, _, Pushed(flow, header, ground, others)):
+                    first, *rest = (
+                        PushDecision(by, self._next_hop_mac(by, to, flow, ground), added)
+                        for by, to, added in ((port, peer, header), *others)
+                    )
+                    self.table.install_flow(flow, first, rest)
                 case Send(port, peer, _, Relayed(key, change, ground)):
                     next_mac = self._next_hop_mac(port, peer, key, ground)
                     self.table.install_relay(key, RelayDecision(port, next_mac, change))

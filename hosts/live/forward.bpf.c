@@ -126,6 +126,29 @@ static __always_inline __u32 use(struct __sk_buff *skb, struct action *action)
 	return __sync_fetch_and_add(&action->packets, skb->gso_segs ?: 1);
 }
 
+/* Return the decision for the next packet of a sprayed flow: its paths take turns. A turn ends when
+ * it has carried as many segments as the last packet of the turn before: if the turn ended with each
+ * packet, a stream of large super-packets and single segments in turn would stay on one path.
+ * Concurrent packets may take the same turn, which only makes turns slightly less even.
+ */
+static __always_inline struct action *its_turn(struct __sk_buff *skb, struct flow *flow,
+					       struct action *first, enum counter *why)
+{
+	__u32 segments = skb->gso_segs ?: 1;
+	__u8 turn = first->turn;
+
+	if (segments < first->left) {
+		first->left -= segments;
+	} else {
+		first->left = segments < 0xff ? segments : 0xff;
+		first->turn = turn + 1 < first->paths ? turn + 1 : 0;
+	}
+	if (!turn)
+		return first;
+	flow->protocol |= bpf_htonl((__u32)turn << 8);
+	return decided(skb, OWN_FLOWS, &flows, flow, why);
+}
+
 /* -- verdicts ---------------------------------------------------------------------------------- */
 
 static __always_inline int put(struct __sk_buff *skb, struct front *front, __u32 size,
@@ -182,7 +205,7 @@ SEC("tc") int app_out(struct __sk_buff *skb)
 	const struct config *now = config(skb);
 	struct flow flow = {};
 	struct front front = {};
-	struct action *action;
+	struct action *first, *action;
 	struct ipv4 ip;
 	enum counter why;
 	__u32 size, number;
@@ -194,7 +217,9 @@ SEC("tc") int app_out(struct __sk_buff *skb)
 	if (is_control(ip.tos, ip.protocol) ||
 	    (now && now->sees_connections && opens_connection(skb, &ip, IPV4_SIZE)))
 		return go_on(skb, SLOW_CONTROL);
-	action = decided(skb, OWN_FLOWS, &flows, &flow, &why);
+	action = first = decided(skb, OWN_FLOWS, &flows, &flow, &why);
+	if (first && first->paths)
+		action = its_turn(skb, &flow, first, &why);
 	if (!action)
 		return go_on(skb, why);
 	size = action->header_size;
@@ -205,7 +230,7 @@ SEC("tc") int app_out(struct __sk_buff *skb)
 	 */
 	if (size && skb->gso_size && ip.protocol != TCP)
 		return go_on(skb, SLOW_SUPER_PACKET_OTHER_THAN_TCP);
-	number = use(skb, action);
+	number = use(skb, first);
 	__builtin_memcpy(front.words, action->header, sizeof(front.words));
 	wrapped = front.ipv4.version_ihl == IPV4_FIRST;
 	front.ethertype = size && !wrapped ? bpf_htons(ETH_DCN) : bpf_htons(ETH_IP);

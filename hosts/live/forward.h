@@ -19,7 +19,7 @@
 struct flow {
 	__be32 source, destination;
 	__be16 source_port, destination_port;
-	__be32 protocol;
+	__be32 protocol; /* and, from bit 8 on, the number of a sprayed flow's path: see its_turn */
 };
 
 enum relay_kind { BY_DESTINATION = 1, BY_FLOW, BY_TUNNEL }; /* headers follow from 4, see key_of */
@@ -46,8 +46,13 @@ struct action {
 	__u16 macs[6]; /* destination, source */
 	__u8 kind;
 	__u8 header_size; /* when sent; 0 for plain IP, and for relays that rewrite nothing */
-	__u8 at_times;	  /* fields counted at this hop only: see count_hop */
-	__u8 unused;
+	union {
+		__u8 at_times; /* of relays: fields counted at this hop only, see count_hop */
+		struct { /* of sprayed flows: number of the path in turn, and of all; see its_turn */
+			__u8 turn : 4, paths : 4;
+		};
+	};
+	__u8 left; /* of sprayed flows: segments until the turn of the next path */
 	__u64 packets, bytes;	    /* use counters */
 	__u32 header[HEADER_WORDS]; /* zero-padded; of relays the fields they set: see rewrite */
 };

@@ -16,7 +16,7 @@ forwarding ends.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple, TypeVar
 
@@ -71,8 +71,9 @@ _WHERE = struct.Struct("=2I")  # rest of a relay's lookup key: ingress interface
 _INDEX = struct.Struct("=I")
 # Part of a cached action after its generation number: egress interface, MAC addresses.
 _WHITHER = struct.Struct("=I12s")
-# End of a cached action: kind, header size, bits of fields to count.
-_DETAILS = struct.Struct("=3Bx")
+# End of a cached action: kind, header size; bits of fields to count (relays), or the path in turn and
+# the number of paths (sprayed flows); segments until the turn of the next path.
+_DETAILS = struct.Struct("=4B")
 _COUNTS = struct.Struct("=2Q")  # packets forwarded, and their bytes without prepended headers
 _COUNTS_AT = _INDEX.size + _WHITHER.size + _DETAILS.size
 _HEADER_AT = _COUNTS_AT + _COUNTS.size
@@ -159,9 +160,18 @@ class KernelTable:
         """Remove a port whose interface disappears; no cached action may refer to the port."""
         del self._numbers[self._ports.pop(number).ifindex]
 
-    def install_flow(self, flow: FlowKey, push: PushDecision) -> None:
-        """Install the cached action for packets of a local application's flow."""
-        self._flows.install(_WORDS.pack(*_flow_words(flow)), self._packed_push(push))
+    def install_flow(
+        self, flow: FlowKey, push: PushDecision, others: Sequence[PushDecision] = ()
+    ) -> None:
+        """Install the cached action for packets of a local application's flow (table.py).
+
+        The action of each other path of a sprayed flow has a key of its own, with the path's
+        number. Removing the first action invalidates all.
+        """
+        for path, other in enumerate(others, 1):
+            self._flows.install(_WORDS.pack(*_flow_words(flow, path)), self._packed_push(other))
+        push_action = self._packed_push(push, len(others))
+        self._flows.install(_WORDS.pack(*_flow_words(flow)), push_action)
 
     def install_relay(self, key: RelayKey, action: Action) -> None:
         """Install the cached action for received frames with a lookup key."""
@@ -271,20 +281,22 @@ class KernelTable:
 
     # -- actions ---------------------------------------------------------------------------------
 
-    def _packed_push(self, push: PushDecision) -> bytes:
+    def _packed_push(self, push: PushDecision, others: int = 0) -> bytes:
         size = len(push.header)
         right = {0, ipv4.SIZE, *(form.size for form in self._forms)}
         require(size in right, f"a prepended header has one of {sorted(right)} bytes, not {size}")
         to = self._packed_egress_to(push.port, push.peer)
-        return to + _DETAILS.pack(ActionKind.SEND, size, 0) + _UNUSED + push.header
+        turns = 1 | 1 + others << 4 if others else 0
+        left = 1 if others else 0
+        return to + _DETAILS.pack(ActionKind.SEND, size, turns, left) + _UNUSED + push.header
 
     def _packed_action(self, key: RelayKey, action: Action) -> bytes:
         if isinstance(action, DeliverDecision):
-            details = _DETAILS.pack(ActionKind.DELIVER, 0, 0)
+            details = _DETAILS.pack(ActionKind.DELIVER, 0, 0, 0)
             return self._packed_egress(self._application, _NO_MACS) + details + _UNUSED
         to = self._packed_egress_to(action.port, action.peer)
         if isinstance(action, UnwrapDecision):
-            return to + _DETAILS.pack(ActionKind.UNWRAP, 0, 0) + _UNUSED
+            return to + _DETAILS.pack(ActionKind.UNWRAP, 0, 0, 0) + _UNUSED
         size, header, at_times = 0, b"", 0
         if isinstance(key, ByHeader):
             bits = counter_bits(key.form.header)
@@ -293,7 +305,7 @@ class KernelTable:
             form = action.change.becomes.form
             size = form.size
             header = form.template(action.change.becomes.values).to_bytes(size, "big")
-        return to + _DETAILS.pack(ActionKind.SEND, size, at_times) + _UNUSED + header
+        return to + _DETAILS.pack(ActionKind.SEND, size, at_times, 0) + _UNUSED + header
 
     def _packed_egress_to(self, port: int, peer: bytes) -> bytes:
         ifindex, mac = self._table_port(port)
@@ -356,9 +368,10 @@ class _CountedKernelMap:
         return found, len(counts)
 
 
-def _flow_words(flow: FlowKey) -> tuple[int, ...]:
+def _flow_words(flow: FlowKey, path: int = 0) -> tuple[int, ...]:
+    """Return the words of a flow's lookup key; `path` is the number of a sprayed flow's path."""
     source, destination, protocol, source_port, destination_port = flow
-    return source, destination, source_port << 16 | destination_port, protocol
+    return source, destination, source_port << 16 | destination_port, path << 8 | protocol
 
 
 def _unpacked_flow(key: bytes) -> FlowKey:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from hosts.base.network import headers
@@ -86,9 +86,11 @@ class CachedAction:
         "key",
         "number",
         "onward",
+        "others",
         "outlet",
         "packets",
         "told",
+        "turn",
     )
 
     def __init__(
@@ -107,6 +109,15 @@ class CachedAction:
         self.onward: RelayOperations | None = None
         self.packets = self.bytes = 0
         self.told = DecisionUse(0, 0)
+        # Actions for the other paths of a sprayed flow; the number of the next packet's action, 0
+        # for this one. The packets of all paths are counted here.
+        self.others: Sequence[CachedAction] = ()
+        self.turn = 0
+
+    def next_action(self) -> CachedAction:
+        """Return the action for the next packet of a sprayed flow."""
+        turn, self.turn = self.turn, (self.turn + 1) % (1 + len(self.others))
+        return self.others[turn - 1] if turn else self
 
     def take_counts(self) -> DecisionUse:
         """Return the cached action's packet and byte counts since the last call."""
@@ -149,16 +160,24 @@ class PythonTable:
 
     # -- decisions -------------------------------------------------------------------------------
 
-    def install_flow(self, flow: FlowKey, push: PushDecision) -> None:
-        """Install the cached action for packets of a local application's flow."""
+    def install_flow(
+        self, flow: FlowKey, push: PushDecision, others: Sequence[PushDecision] = ()
+    ) -> None:
+        """Install the cached action for packets of a local application's flow (table.py)."""
         if flow.protocol in (TCP, UDP):
-            form = self._forms.get(push.header[0]) if push.header else None
-            repeated = self._egress_decision(flow, push, ETH_DCN if form else ETH_IP)
-            if form:
-                repeated.form, repeated.number = form, form.as_number(push.header)
+            repeated = self._push(flow, push)
+            if others:
+                repeated.others, repeated.turn = [self._push(flow, other) for other in others], 1
             if len(self._flows) >= MOST:
                 self._flows.clear()
             self._flows[_flow_bytes(flow)] = repeated
+
+    def _push(self, flow: FlowKey, push: PushDecision) -> CachedAction:
+        form = self._forms.get(push.header[0]) if push.header else None
+        repeated = self._egress_decision(flow, push, ETH_DCN if form else ETH_IP)
+        if form:
+            repeated.form, repeated.number = form, form.as_number(push.header)
+        return repeated
 
     def install_relay(self, key: RelayKey, action: Action) -> None:
         """Install the cached action for received frames with a lookup key."""
@@ -259,12 +278,13 @@ class PythonTable:
             return False
         if self._sees_connections and _opens_connection(packet):
             return False
-        header: bytes | bytearray = repeated.header
-        if repeated.form:
-            header = repeated.form.header_of_packet(repeated.number, len(packet), repeated.packets)
-        elif header and not _adapt_tunnel_header(repeated, packet):
+        action = repeated.next_action() if repeated.others else repeated
+        header: bytes | bytearray = action.header
+        if action.form:
+            header = action.form.header_of_packet(action.number, len(packet), repeated.packets)
+        elif header and not _adapt_tunnel_header(action.header, packet, repeated.packets):
             return False
-        return self._send_or_deliver("done pushed", repeated, header, packet)
+        return self._send_or_deliver("done pushed", repeated, header, packet, action)
 
     def handle_by_decision(self, port: int, frame: bytes) -> bool:
         """Forward or deliver a received frame by its cached action; return False without one."""
@@ -275,16 +295,25 @@ class PythonTable:
         return frame[12:14] == _IP and self._forward_ip(port, frame[14:])
 
     def _send_or_deliver(
-        self, what: str, repeated: CachedAction, header: bytes | bytearray, packet: bytes
+        self,
+        what: str,
+        repeated: CachedAction,
+        header: bytes | bytearray,
+        packet: bytes,
+        sprayed: CachedAction | None = None,
     ) -> bool:
-        """Send or deliver a packet by a cached action, with a header prepended."""
+        """Send or deliver a packet by a cached action, with a header prepended.
+
+        A packet of a sprayed flow leaves by `sprayed` and is counted by the flow's first action.
+        """
+        action = sprayed or repeated
         repeated.packets += 1
         repeated.bytes += len(packet)
         self._packet_counts[what] += 1
         try:
-            repeated.outlet.put(b"".join((repeated.front, header, packet)))
+            action.outlet.put(b"".join((action.front, header, packet)))
         except OSError as error:
-            self._count(repeated.outlet.drop_reason(error))
+            self._count(action.outlet.drop_reason(error))
         return True
 
     def _forward_dcn(self, port: int, data: bytes) -> bool:
@@ -354,16 +383,16 @@ class PythonTable:
         return self._send_or_deliver("done unwrapped", found, b"", ipv4.decrement_ttl(inside))
 
 
-def _adapt_tunnel_header(repeated: CachedAction, packet: bytes) -> bool:
+def _adapt_tunnel_header(header: bytearray, packet: bytes, number: int) -> bool:
     """Adapt a tunnel's outer IP header to a packet; return False if the packet is too long."""
-    header, length = repeated.header, len(packet) + ipv4.SIZE
+    length = len(packet) + ipv4.SIZE
     if length > MOST_BYTES:
         return False
     # The outer header copies type of service, DF and TTL from the inner packet (RFC 2003).
     header[TOS_AT] = packet[TOS_AT]
     header[TTL_AT] = packet[TTL_AT]
     header[FRAGMENT_AT] = packet[FRAGMENT_AT] & DONT_FRAGMENT
-    _BEHIND_TOTAL.pack_into(header, TOTAL.start, length, repeated.packets & 0xFFFF)
+    _BEHIND_TOTAL.pack_into(header, TOTAL.start, length, number & 0xFFFF)
     _WORD.pack_into(header, CHECKSUM.start, 0)
     _WORD.pack_into(header, CHECKSUM.start, checksum(bytes(header)))
     return True

@@ -1,7 +1,7 @@
 """Interface of a data plane's table: lookup keys of packets, and actions on them.
 
 - `install_flow`: packets of this server's applications, looked up by flow, get a header and leave
-  by a port (`PushDecision`),
+  by a port (`PushDecision`); those of a sprayed flow have several such decisions in turn,
 - `install_relay`: received frames, looked up by port and the fields that the router reads
   (`hosts.wire.relay_keys`), are forwarded (`RelayDecision`, `UnwrapDecision`) or delivered to the
   applications (`DeliverDecision`).
@@ -12,6 +12,7 @@ There are two tables: that of the kernel (kernel_table.py) and that of the forwa
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
 from hosts.wire.ipv4 import FlowKey
@@ -74,8 +75,14 @@ class DecisionTable(Protocol):
 
     counted: int  # number of entries that the last call of flows_used or relays_used has read
 
-    def install_flow(self, flow: FlowKey, push: PushDecision) -> None:
-        """Install the cached action for packets of a local application's flow."""
+    def install_flow(
+        self, flow: FlowKey, push: PushDecision, others: Sequence[PushDecision] = ()
+    ) -> None:
+        """Install the cached action for packets of a local application's flow.
+
+        With `others`, the flow is sprayed: its packets get each of these actions and the first one
+        in turn, beginning with `others`, since the router has just carried out the first one.
+        """
 
     def install_relay(self, key: RelayKey, action: Action) -> None:
         """Install the cached action for received frames with a lookup key."""

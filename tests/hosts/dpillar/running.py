@@ -6,7 +6,7 @@ import topos
 from hosts.base.path import Path
 from hosts.base.router import Router
 from hosts.base.timers import FAST, Timers
-from hosts.dpillar import light_weight, multipath, traffic_aware
+from hosts.dpillar import light_weight, multipath, spraying, traffic_aware
 from hosts.dpillar.tunnel import RESERVED
 from hosts.memory.frame_devices import FrameHop
 from hosts.memory.memory_network import MemoryNetwork, Trip
@@ -21,6 +21,7 @@ ROUTERS = {
     "mp-far-side": multipath.FarSide,
     "mp-random": light_weight.RandomPath,
     "mp-aware": traffic_aware.TrafficAware,
+    "spray": spraying.Spray,
 }
 MOST_HOPS = 64  # a packet's usual time to live, which is its tunnel's
 PROBED = ["mp", "mp-ccw", "mp-both", "mp-any", "mp-far-side", "mp-aware"]
