@@ -425,7 +425,7 @@ def latest_flow_path(lab: Lab, source: int, destination: int) -> Path:
 
     chosen, _ = live_paths(lab, [Flow(0, source, destination)])
     (path,) = paths_of(lab.topology, lab.routing, [(source, destination)], chosen)
-    return path or Path(source, ())
+    return path if isinstance(path, Path) else Path(source, ())
 
 
 def _bytes_in_window(lab: Lab, scenario: PathFault) -> int:

@@ -256,10 +256,10 @@ def combined_outcome(sent: Sequence[Any], received: Sequence[Any]) -> list[Any]:
     ['failed', 'server 0.0 died', 0.1, None, 5, 1, 1, None]
     """
     status, why, _, end_s, delivered, *_ = received
-    _, why_sender, begin_s, _, _, retransmits, tries, connect_s = sent
+    _, why_sender, begin_s, _, _, retransmits, tries, connect_s, *reordering = sent
     own = why if why != ELSEWHERE else ""
     reason = "" if status == COMPLETED else why_sender or own or why
-    return [status, reason, begin_s, end_s, delivered, retransmits, tries, connect_s]
+    return [status, reason, begin_s, end_s, delivered, retransmits, tries, connect_s, *reordering]
 
 
 def combined_samples(sent: Sequence[Interval], received: Sequence[Interval]) -> list[Interval]:

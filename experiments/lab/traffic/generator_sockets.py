@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from experiments.models.workloads.flows import Flow
+from experiments.models.workloads.flows import Flow, Reordering
 from hosts.linux.calls import enter
 
 # Number of TCP connections set up in parallel: enough to keep servers busy that search for paths.
@@ -58,6 +58,7 @@ class FlowConnection:
     sent: int = 0
     delivered: int = 0
     retransmits: int | None = None
+    reordering: Reordering | None = None
     begin_s: float | None = None  # CLOCK_MONOTONIC time of the flow's first byte sent
     last_delivery_s: float | None = None  # CLOCK_MONOTONIC time of the latest delivery
     end_s: float | None = None

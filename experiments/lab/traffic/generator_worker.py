@@ -31,7 +31,7 @@ from typing import Any, NoReturn, TypedDict
 from experiments.base.processes import peak_mib
 from experiments.lab.traffic.generator_sockets import MOST_UNSENT, FlowConnection, FlowConnector
 from experiments.lab.traffic.tcp_info import tcp_info
-from experiments.models.workloads.flows import COMPLETED, FAILED, NICE, Flow
+from experiments.models.workloads.flows import COMPLETED, FAILED, NICE, Flow, Reordering
 from hosts.linux.calls import die_with_parent, minimise_timer_slack
 from hosts.linux.rights import take_role
 
@@ -51,6 +51,7 @@ MSG_TRUNC = 0x20
 # Each wake-up of a receiver costs its sender a third of the time of a super-packet. So a process
 # that only receives pauses for PAUSE_S after MUCH bytes to let data gather, as network cards do.
 MUCH, PAUSE_S = 1 << 15, 5e-5
+REORDERING_FIELDS = ("reordering", "reord_seen", "dsack_dups")  # TCP_INFO's names for `Reordering`
 UNKNOWN = dict.fromkeys(("total_retrans", "rtt", "snd_cwnd", "snd_mss"), 0)
 
 
@@ -297,6 +298,8 @@ class FlowEventLoop:
     def _write_row(self, one: FlowConnection) -> None:
         info = tcp_info(one.sender) if one.sender else UNKNOWN
         one.retransmits = info["total_retrans"]
+        if "dsack_dups" in info:
+            one.reordering = Reordering(*(info[name] for name in REORDERING_FIELDS))
         if one.end_s is None or one.end_s > one.row_s:
             self.rows += ROW.pack(
                 one.flow.number,
@@ -339,7 +342,7 @@ class FlowEventLoop:
         status = FAILED if one.reason else COMPLETED
         connect_s = None if one.connect_s is None else round(one.connect_s, 6)
         counters = one.delivered, one.retransmits, one.tries
-        return [status, one.reason, *moments, *counters, connect_s]
+        return [status, one.reason, *moments, *counters, connect_s, one.reordering]
 
 
 def connected_flows(task: GeneratorTask) -> list[FlowConnection]:

@@ -21,9 +21,10 @@ from experiments.models.fluid.directed_links import (
     link_count,
     link_factors,
     link_rates_bps,
+    path_counts,
     routes_of,
 )
-from experiments.models.fluid.ideal import header_bytes, header_efficiency, static_paths
+from experiments.models.fluid.ideal import header_bytes, header_efficiency, static_flow_paths
 from experiments.models.workloads.demand import demand_of
 from experiments.models.workloads.workload import BISECTION, SERVERS, Workload
 from topos.base.errors import require
@@ -98,9 +99,10 @@ def busiest_link_share(topology: Topology, routing: str, demand: Floats) -> floa
         f"network than {topology.spec}, or load_of = servers",
     )
     pairs = list(zip(sources.tolist(), destinations.tolist(), strict=True))
-    paths = static_paths(topology, routing, pairs)
+    paths = static_flow_paths(topology, routing, pairs)
     require(None not in paths, f"{routing or 'the usual routing'} has no path for some pairs")
     routes = routes_of(topology, paths)
-    shares = numpy.repeat(demand[sources, destinations], numpy.diff(routes.starts))
+    parts = demand[sources, destinations] / path_counts(paths)
+    shares = numpy.repeat(parts, numpy.diff(routes.starts))
     on_links = numpy.bincount(routes.links, shares, link_count(topology))
     return float((on_links / link_rates_bps(topology, 1.0)).max())

@@ -54,7 +54,7 @@ def paths_between(
     >>> import topos
     >>> found = paths_between(topos.parse("bcube,4,1"), 0, 5)
     >>> [(one.routing, one.paths, one.by_link) for one in found.known]
-    [('bcube', 2, 2), ('bsr', 2, 2), ('shortest', 1, 1)]
+    [('bcube', 2, 2), ('bsr', 2, 2), ('spray', 2, 2), ('shortest', 1, 1)]
     >>> found.by_link, found.by_node
     (2, 2)
     """

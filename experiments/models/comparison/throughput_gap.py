@@ -7,12 +7,13 @@ large to solve, the bounds by counting still hold.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy
 
-from experiments.models.arrays import Bools, Ints
+from experiments.models.arrays import Bools, Floats, Ints
 from experiments.models.comparison.counting import ThroughputLimit, throughput_limits
 from experiments.models.comparison.server_pairs import known_routing_names
 from experiments.models.fluid.bounds import concurrent_flow, is_small_enough, throughput
@@ -23,19 +24,21 @@ from experiments.models.fluid.directed_links import (
     link_count,
     link_rates_bps,
     name_of,
+    path_counts,
+    routes_of,
     working_links,
 )
-from experiments.models.fluid.ideal import static_paths
+from experiments.models.fluid.ideal import static_flow_paths, static_paths
 from experiments.models.fluid.linear_program import MOST_SECONDS
 from experiments.models.fluid.optimum_bounds import Optimum
 from experiments.models.fluid.rates import (
+    MaxMin,
     bottleneck_throughput,
     equal_share_rates_bps,
     link_loads,
-    max_min,
 )
 from experiments.models.simulator import adapting, around
-from hosts.base.algorithms import SHORTEST
+from hosts.base.algorithms import SHORTEST, algorithms
 from hosts.base.failures import NONE, Failures
 from topos.base.errors import require
 from topos.base.topology import Topology
@@ -52,7 +55,7 @@ class RoutingThroughput:
     total: float  # sum of the flows' max-min fair rates
     throughput: float  # aggregate bottleneck throughput: all flows at the rate of the slowest one
     worst: LinkName | None  # link with the most flows
-    worst_flows: int
+    worst_flows: int  # rounded up where flows are sprayed
     mean_flows: float  # mean number of flows per link
 
 
@@ -80,7 +83,8 @@ def compute_throughput_gap(
 ) -> ThroughputGap:
     """Return the throughput that each routing of a network reaches, and the optimum.
 
-    Where a routing has several paths for a pair, each flow takes a random one.
+    Where a routing has several paths for a pair, each flow takes a random one. A routing that
+    sprays divides each flow equally among them.
 
     Parameters
     ----------
@@ -118,12 +122,19 @@ def compute_throughput_gap(
         paths = static_paths(topology, SHORTEST, pairs, failures)
         joined = [pair for pair, path in zip(pairs, paths, strict=True) if path]
     ends, works = _flow_ends(pairs), working_links(topology, failures)
-    found = [
-        (name, around.routes(topology, name, *ends, works, numpy.random.default_rng(seed)))
+    sprayed = {name for name in names if algorithms(topology)[name].sprays}
+    found = {
+        name: around.routes(topology, name, *ends, works, numpy.random.default_rng(seed))
         for name in names
-    ]
-    found += _adapted_routes(topology, names, ends, works, seed, rounds)
-    reached = tuple(_rates_reached(topology, name, routes, works) for name, routes in found)
+        if name not in sprayed
+    }
+    found |= _adapted_routes(topology, names, ends, works, seed, rounds)
+    sprayed_paths = {name: static_flow_paths(topology, name, pairs, failures) for name in sprayed}
+    found |= {name: routes_of(topology, paths) for name, paths in sprayed_paths.items()}
+    reached = tuple(
+        _rates_reached(topology, name, found[name], works, path_counts(sprayed_paths.get(name, ())))
+        for name in [*names, *(name for name in found if name not in names)]
+    )
     best_total = best_throughput = None
     rates = link_rates_bps(topology, 1.0)
     if joined and is_small_enough(topology, joined):
@@ -162,18 +173,20 @@ def _adapted_routes(
 
 
 def _rates_reached(
-    topology: Topology, name: str, routes: Routes, works: Bools
+    topology: Topology, name: str, routes: Routes, works: Bools, counts: Floats
 ) -> RoutingThroughput:
+    """Return the throughput over these routes; `counts` are the paths of each sprayed flow."""
     links, rates = link_count(topology), link_rates_bps(topology, 1.0)
-    loads = link_loads(routes, None, links)
+    counts = counts if len(counts) else numpy.ones(routes.flows)
+    loads = link_loads(routes, 1 / counts, links)
     worst = int((loads / rates).argmax())
     working = works[cabled_links(topology)].sum()
     return RoutingThroughput(
         name,
         flows=int(numpy.count_nonzero(numpy.diff(routes.starts))),
-        total=float(numpy.nansum(max_min(routes, rates, links))),
-        throughput=bottleneck_throughput(equal_share_rates_bps(routes, rates)),
+        total=float(numpy.nansum(MaxMin(routes, links, counts).rates(rates))),
+        throughput=bottleneck_throughput(equal_share_rates_bps(routes, rates, counts)),
         worst=name_of(topology, worst) if loads[worst] else None,
-        worst_flows=int(loads[worst]),
+        worst_flows=math.ceil(round(float(loads[worst]), 6)),
         mean_flows=float(loads.sum() / working) if working else 0.0,
     )

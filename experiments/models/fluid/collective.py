@@ -8,10 +8,15 @@ from typing import TYPE_CHECKING
 import numpy
 
 from experiments.models.arrays import Bools, Floats
-from experiments.models.fluid.directed_links import link_count, link_rates_bps, routes_of
+from experiments.models.fluid.directed_links import (
+    link_count,
+    link_rates_bps,
+    path_counts,
+    routes_of,
+)
 from experiments.models.fluid.graphs import transfer_ends_s
-from experiments.models.fluid.ideal import static_paths
-from experiments.models.fluid.rates import max_min
+from experiments.models.fluid.ideal import static_flow_paths
+from experiments.models.fluid.rates import MaxMin
 
 if TYPE_CHECKING:
     from experiments.models.fluid.completion import RatesOf
@@ -72,8 +77,9 @@ def phases_duration_s(
     total = 0.0
     for phase in phases:
         pairs = [(servers[a], servers[b]) for a, b in phase.pairs]
-        routes = routes_of(topology, static_paths(topology, routing, pairs))
-        rates = max_min(routes, link_rates_bps(topology, 1.0), link_count(topology))
+        paths = static_flow_paths(topology, routing, pairs)
+        shared = MaxMin(routes_of(topology, paths), link_count(topology), path_counts(paths))
+        rates = shared.rates(link_rates_bps(topology, 1.0))
         total += phase.times * phase.share / float(rates.min())
     return total
 

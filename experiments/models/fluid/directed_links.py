@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy
 
@@ -20,6 +20,9 @@ from hosts.base.path import Path, switches_between
 from topos.base.errors import UnknownNameError, require
 from topos.base.polymorphic import NOTHING
 from topos.base.topology import Topology
+
+# Path of a flow; the paths that a sprayed flow's packets take in turn; None without a path.
+FlowPath: TypeAlias = Path | tuple[Path, ...] | None
 
 
 class LinkName(NamedTuple):
@@ -188,9 +191,27 @@ def leave_relays(topology: Topology, routes: Routes) -> Bools:
     return leaves_relay
 
 
-def routes_of(topology: Topology, paths: Sequence[Path | None]) -> Routes:
+def paths_of_flow(path: FlowPath) -> tuple[Path, ...]:
+    """Return the paths that a flow's packets take in turn: one if the flow is not sprayed."""
+    if isinstance(path, Path):
+        return (path,)
+    return path or ()
+
+
+def path_counts(paths: Sequence[FlowPath]) -> Floats:
+    """Return the number of paths of each flow, at least 1: each carries an equal part."""
+    return numpy.array([max(1, len(paths_of_flow(path))) for path in paths], numpy.float64)
+
+
+def links_of_flow(topology: Topology, path: FlowPath) -> Ints:
+    """Return the directed links of all paths of a flow, one path after the other."""
+    links = [links_of(topology, one) for one in paths_of_flow(path)]
+    return numpy.concatenate([numpy.empty(0, numpy.int64), *links])
+
+
+def routes_of(topology: Topology, paths: Sequence[FlowPath]) -> Routes:
     """Return the links of flows that take these paths; None is a flow without a path."""
-    links = [links_of(topology, path) if path else numpy.empty(0, numpy.int64) for path in paths]
+    links = [links_of_flow(topology, path) for path in paths]
     starts = numpy.zeros(len(links) + 1, numpy.int64)
     starts[1:] = numpy.cumsum([len(of_flow) for of_flow in links])
     return Routes(starts, numpy.concatenate([numpy.empty(0, numpy.int64), *links]))

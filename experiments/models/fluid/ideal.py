@@ -23,12 +23,20 @@ import numpy
 from experiments.models.arrays import Bools, Floats
 from experiments.models.fluid.bounds import concurrent_flow, throughput
 from experiments.models.fluid.completion import completed_s
-from experiments.models.fluid.directed_links import Routes, link_count, link_rates_bps, routes_of
+from experiments.models.fluid.directed_links import (
+    FlowPath,
+    Routes,
+    link_count,
+    link_rates_bps,
+    path_counts,
+    routes_of,
+)
 from experiments.models.fluid.rates import MaxMin, link_loads
 from experiments.models.workloads.flows import Flow
 from hosts.base.algorithms import algorithms, route
 from hosts.base.failures import NONE, Failures
 from hosts.base.path import Path
+from hosts.base.spraying import MOST_SPRAYED
 from topos.base.errors import UnknownNameError, require
 from topos.base.topology import Topology
 
@@ -48,7 +56,7 @@ SETTLED = 1e-9
 class Ideal:
     """Ideal goodput and end time of each flow, NaN without a path."""
 
-    paths: tuple[Path | None, ...]
+    paths: tuple[FlowPath, ...]
     goodput_bps: Floats  # max-min fair goodput of each flow while all flows are active
     end_s: Floats  # end time of each flow of fixed volume; NaN for other flows
     # End time of each step of a collective operation or training iteration; None without steps.
@@ -119,15 +127,32 @@ def static_paths(
     return [found[pair] for pair in pairs]
 
 
+def static_flow_paths(
+    topology: Topology,
+    routing: str,
+    pairs: Sequence[tuple[int, int]],
+    failures: Failures = NONE,
+) -> list[FlowPath]:
+    """Return each server pair's path by the routing algorithm alone; all paths if it sprays."""
+    name = routing_or_default(topology, routing)
+    if not algorithms(topology)[name].sprays:
+        return [*static_paths(topology, name, pairs, failures)]
+    found = {
+        pair: tuple(route(topology, name, *pair, failures, several=True).paths[:MOST_SPRAYED])
+        for pair in dict.fromkeys(pairs)
+    }
+    return [found[pair] or None for pair in pairs]
+
+
 def ideal(
     topology: Topology,
     routing: str,
     flows: Sequence[Flow],
     rate_bps: float,
     mtu: int = 1500,
-    paths: Sequence[Path | None] | None = None,
+    paths: Sequence[FlowPath] | None = None,
     *,
-    ack_paths: Sequence[Path | None] | None = None,
+    ack_paths: Sequence[FlowPath] | None = None,
     failures: Failures = NONE,
     segments_per_ack: float = SEGMENTS_PER_ACK,
     step_ends_s: Callable[[RatesOf], Floats] | None = None,
@@ -148,9 +173,10 @@ def ideal(
         Rate of every cable in bit/s, in each direction; levels of cables may multiply it.
     mtu : int
         Size of the largest IP packet in bytes.
-    paths, ack_paths : sequence of Path or None, optional
-        Path of each flow, and of its acknowledgements; None is a flow without a path. Paths that
-        are not given are computed by the algorithm alone.
+    paths, ack_paths : sequence of FlowPath, optional
+        Path of each flow, and of its acknowledgements; None is a flow without a path, several paths
+        carry equal parts of a sprayed flow. Paths that are not given are computed by the algorithm
+        alone.
     failures : Failures
         Failed nodes and links, for the paths that are not given.
     segments_per_ack : float
@@ -164,10 +190,10 @@ def ideal(
     require(rate_bps > 0, f"ideal throughput needs a cable rate above 0 bit/s, not {rate_bps}")
     pairs = [(flow.source, flow.destination) for flow in flows]
     if paths is None:
-        paths = static_paths(topology, routing, pairs, failures)
+        paths = static_flow_paths(topology, routing, pairs, failures)
     if ack_paths is None:
         back = [(destination, source) for source, destination in pairs]
-        ack_paths = static_paths(topology, routing, back, failures)
+        ack_paths = static_flow_paths(topology, routing, back, failures)
     for given in (paths, ack_paths):
         require(
             len(given) == len(flows),
@@ -176,12 +202,12 @@ def ideal(
     header = header_bytes(topology, routing)
     efficiency = header_efficiency(header, mtu)
     sharing = _LinkSharing(
-        routes_of(topology, paths),
+        MaxMin(routes_of(topology, paths), link_count(topology), path_counts(paths)),
         routes_of(topology, ack_paths),
+        path_counts(ack_paths),
         link_rates_bps(topology, rate_bps) * efficiency,
         # Data and acknowledgements are in the same unit, bit/s of goodput.
         acknowledged_share(header, mtu, segments_per_ack) * efficiency,
-        link_count(topology),
     )
     everyone = numpy.ones(len(flows), bool)
     goodput = sharing.rates(everyone)
@@ -245,15 +271,15 @@ class _LinkSharing:
 
     def __init__(
         self,
-        routes: Routes,
+        max_min: MaxMin,
         acks: Routes,
+        ack_path_counts: Floats,  # number of paths of each flow's acknowledgements
         capacity_bps: float | Floats,
         ack_share: float,
-        links: int,
     ) -> None:
-        self.acks = acks
-        self.capacity_bps, self.ack_share, self.links = capacity_bps, ack_share, links
-        self._max_min = MaxMin(routes, links)
+        self.acks, self.ack_path_counts = acks, ack_path_counts
+        self.capacity_bps, self.ack_share, self.links = capacity_bps, ack_share, max_min.links
+        self._max_min = max_min
 
     def rates(self, active: Bools) -> Floats:
         """Return the goodput of each active flow in bit/s."""
@@ -264,5 +290,5 @@ class _LinkSharing:
             rates = self._max_min.rates(numpy.maximum(self.capacity_bps - taken, 0), active)
             if numpy.allclose(rates, before, rtol=SETTLED, atol=0, equal_nan=True):
                 break
-            taken = self.ack_share * link_loads(self.acks, rates, self.links)
+            taken = self.ack_share * link_loads(self.acks, rates / self.ack_path_counts, self.links)
         return rates

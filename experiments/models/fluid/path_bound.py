@@ -17,16 +17,23 @@ Acknowledgements use no capacity here: their number depends on the receiver's se
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy
 
 from experiments.models.arrays import Bools, Floats, Ints
-from experiments.models.fluid.directed_links import Routes, link_count, link_rates_bps, links_of
+from experiments.models.fluid.directed_links import (
+    FlowPath,
+    Routes,
+    link_count,
+    link_rates_bps,
+    links_of_flow,
+    path_counts,
+)
 from experiments.models.fluid.ideal import header_bytes, header_efficiency
 from experiments.models.fluid.rates import MaxMin, link_loads
 from hosts.base.algorithms import SHORTEST, algorithms
-from hosts.base.path import Path
 from topos.base.topology import Topology
 
 # Minimum weight of a flow, relative to the mean goodput: the paths of idle flows count as well.
@@ -40,13 +47,13 @@ class PathBound:
     ----------
     topology, routing
         The network and its routing, whose headers count.
-    paths : sequence of Path or None
-        The path of each flow; None for a flow without a path.
+    paths : sequence of FlowPath
+        The path of each flow; None for a flow without a path, several paths of a sprayed flow.
     rate_bps : float
         The rate of every cable in bit/s, in each direction; levels of cables may multiply it.
     mtu : int
         The size of the largest IP packet in bytes.
-    later : sequence of Path or None, optional
+    later : sequence of FlowPath, optional
         Paths to which flows moved at an unknown moment. Such a flow is limited by the cables that
         both of its paths share.
 
@@ -62,19 +69,17 @@ class PathBound:
         self,
         topology: Topology,
         routing: str,
-        paths: Sequence[Path | None],
+        paths: Sequence[FlowPath],
         rate_bps: float,
         mtu: int = 1500,
-        later: Sequence[Path | None] | None = None,
+        later: Sequence[FlowPath] | None = None,
     ) -> None:
         self.capacity_bps = link_rates_bps(topology, rate_bps) * header_efficiency(
             header_bytes(topology, routing), mtu
         )
         self._links = link_count(topology)
-        cables = [
-            _common_links(topology, *both)
-            for both in zip(paths, paths if later is None else later, strict=True)
-        ]
+        both = [*zip(paths, paths if later is None else later, strict=True)]
+        cables = [_common_links(topology, *of_flow) for of_flow in both]
         if _switches_choose(topology, routing):
             cables = [links[[0, -1]] if len(links) else links for links in cables]
         starts = numpy.zeros(len(cables) + 1, numpy.int64)
@@ -82,7 +87,10 @@ class PathBound:
         empty = numpy.empty(0, numpy.int64)
         self._routes = Routes(starts, numpy.concatenate([empty, *cables]))
         self._bound = numpy.diff(starts) > 0
-        self._max_min = MaxMin(self._routes, self._links)
+        # Each link is used by at least this part of a flow, before and after a change of paths.
+        later_counts = path_counts([after for _, after in both])
+        self._path_counts = numpy.maximum(path_counts(paths), later_counts)
+        self._max_min = MaxMin(self._routes, self._links, self._path_counts)
 
     def rates_bps(self, delivered_bps: Floats, active: Bools | None = None) -> Floats:
         """Return the upper bound of each flow's rate at these shares in bit/s; 0 if inactive.
@@ -102,7 +110,7 @@ class PathBound:
 
     def least_s(self, bits: Floats) -> float:
         """Return the transmission time of these bits over the busiest cable, in seconds."""
-        loads = link_loads(self._routes, bits, self._links)
+        loads = link_loads(self._routes, bits / self._path_counts, self._links)
         return float((loads / self.capacity_bps).max(initial=0.0))
 
 
@@ -113,9 +121,13 @@ def _switches_choose(topology: Topology, routing: str) -> bool:
     return topology.ports == 1 and avoids
 
 
-def _common_links(topology: Topology, path: Path | None, later: Path | None) -> Ints:
-    """Return the links that both paths of a flow share; an empty array without a path."""
-    if path is None or later is None:
-        return numpy.empty(0, numpy.int64)
-    links = links_of(topology, path)
-    return links if later == path else links[numpy.isin(links, links_of(topology, later))]
+def _common_links(topology: Topology, path: FlowPath, later: FlowPath) -> Ints:
+    """Return the links that both paths of a flow share; an empty array without a path.
+
+    A link that several paths of a sprayed flow use occurs as often as in both sets of paths.
+    """
+    links = links_of_flow(topology, path)
+    if later == path:
+        return links
+    common = Counter(links.tolist()) & Counter(links_of_flow(topology, later).tolist())
+    return numpy.array([*common.elements()], numpy.int64)

@@ -67,10 +67,18 @@ class MaxMin:
         Links of each flow; a link that occurs twice in a flow counts twice.
     links : int
         Number of link numbers (see `link_count`).
+    path_counts : array of float, optional
+        Number of paths of each flow, for sprayed flows: the flow's route contains the links of all
+        of its paths, and each path carries an equal part of the flow.
+
+    >>> both = Routes(numpy.array([0, 2, 3]), numpy.array([0, 1, 1]))
+    >>> MaxMin(both, 2, numpy.array([2.0, 1.0])).rates(6.0).tolist()  # 2 on link 0; 2 + 4 on link 1
+    [4.0, 4.0]
     """
 
-    def __init__(self, routes: Routes, links: int) -> None:
+    def __init__(self, routes: Routes, links: int, path_counts: Floats | None = None) -> None:
         self.routes, self.links = routes, links
+        self._path_counts = numpy.ones(routes.flows) if path_counts is None else path_counts
         self._by_link = Routes(*_flows_by_link(routes, links))
 
     def rates(
@@ -96,7 +104,9 @@ class MaxMin:
         if weights is None:
             weights = numpy.ones(self.routes.flows)
         left = numpy.full(self.links, capacity_bps, numpy.float64)
-        return _max_min_rates(self.routes, self._by_link, left, active, weights)
+        parts = weights / self._path_counts
+        rates: Floats = _max_min_rates(self.routes, self._by_link, left, active, parts)
+        return rates * self._path_counts
 
 
 def max_min(routes: Routes, capacity_bps: float | Floats, links: int | None = None) -> Floats:
@@ -110,16 +120,20 @@ def max_min(routes: Routes, capacity_bps: float | Floats, links: int | None = No
     return MaxMin(routes, count).rates(capacity_bps)
 
 
-def equal_share_rates_bps(routes: Routes, capacity_bps: float | Floats) -> Floats:
+def equal_share_rates_bps(
+    routes: Routes, capacity_bps: float | Floats, path_counts: Floats | None = None
+) -> Floats:
     """Return each flow's rate when every link is divided equally among all the flows on it.
 
-    The unused part of a flow's share is lost: these rates are at most the max-min fair ones.
+    The unused part of a flow's share is lost: these rates are at most the max-min fair ones. A
+    sprayed flow with several `path_counts` (see `MaxMin`) counts on each path as a part of a flow.
 
     >>> chain = Routes(numpy.array([0, 2, 3, 4]), numpy.array([0, 1, 0, 1]))
     >>> equal_share_rates_bps(chain, numpy.array([6.0, 10.0])).tolist()
     [3.0, 3.0, 5.0]
     """
-    flows_on = _flows_on(routes.links, _checked_link_count(routes, capacity_bps))
+    count = _checked_link_count(routes, capacity_bps)
+    flows_on = link_loads(routes, None if path_counts is None else 1 / path_counts, count)
     capacity = numpy.broadcast_to(numpy.asarray(capacity_bps, numpy.float64), flows_on.shape)
     return _smallest_equal_share(routes, flows_on, capacity)
 
@@ -224,7 +238,7 @@ def _max_min_rates(
 
 
 @CompiledForMany
-def _smallest_equal_share(routes: Routes, flows_on: Ints, capacity: Floats) -> Floats:
+def _smallest_equal_share(routes: Routes, flows_on: Floats, capacity: Floats) -> Floats:
     starts, links = routes
     rates = numpy.full(len(starts) - 1, numpy.nan)
     for flow in range(len(rates)):

@@ -19,6 +19,7 @@ from hosts.base.algorithms import SHORTEST, Routed, algorithms, route
 from hosts.base.failures import NONE, Failures
 from hosts.base.path import Path
 from hosts.memory.tryout import network_of, packet_path
+from topos.base.errors import UnsupportedError, require
 from topos.base.topology import Topology
 
 Find = Callable[[int, int], "Path | None"]
@@ -28,6 +29,11 @@ def path_finder(topology: Topology, name: str, works: Bools | None = None) -> Fi
     """Return a function that finds the path of a flow, None where it has none."""
     failures = NONE if works is None else failures_of(topology, works)
     algorithm = algorithms(topology)[name]
+    require(
+        not algorithm.sprays,
+        f"simulated flows take one path each: {name} of {topology.spec} is in live labs and in gap",
+        UnsupportedError,
+    )
     if name != SHORTEST and not (algorithm.path or algorithm.path_set or algorithm.around):
         assert algorithm.router
         network = network_of(topology, algorithm.router, failures)

@@ -38,6 +38,14 @@ class Interval(NamedTuple):
     cwnd_bytes: int | None = None
 
 
+class Reordering(NamedTuple):
+    """TCP's counters of packet reordering at a flow's sender (TCP_INFO)."""
+
+    degree: int  # largest reordering distance that TCP tolerates, in segments (tcpi_reordering)
+    events: int  # number of detected reordering events (tcpi_reord_seen)
+    duplicates: int  # segments that the receiver has received twice (tcpi_dsack_dups)
+
+
 @dataclass
 class FlowResult:
     """Result of a TCP flow: a failed flow has a reason, and never counts as 0 bit/s."""
@@ -52,6 +60,7 @@ class FlowResult:
     retransmits: int | None = None
     tries: int = 1
     connect_s: float | None = None  # time of the TCP handshake, which ends before the barrier
+    reordering: Sequence[int] | None = None  # the fields of `Reordering`; None if unknown
     intervals: list[Interval] = field(default_factory=list)
 
     @property

@@ -96,9 +96,10 @@ def why(lab: Lab, source: int, destination: int, ports: EndPorts = NO_PORTS) -> 
         because.append(f"a packet went {' '.join(found['path'])} ({outcome(found)})")
         usual = computed(lab.topology, lab.routing, source, destination, Failures(), ports)
         because += _failures_at_next_hop(lab, found, usual)
-        if found["delivered"]:
+        because += (sprays := list(_spraying_sentence(lab, source, destination)))
+        if found["delivered"] and not sprays:
             because += _detour_sentence(lab, usual, found["path"])
-        elif not dead:
+        elif not found["delivered"] and not dead:
             because += _remedies(lab, source, destination)
     because += [
         f"in effect: {fault} (to repair: {_repair_command(fault)})"
@@ -119,6 +120,15 @@ def faults_in_effect(lab: Lab) -> list[Fault]:
 
 def _repair_command(fault: Fault) -> str:
     return f"heal {'-'.join(fault.what)}"
+
+
+def _spraying_sentence(lab: Lab, source: int, destination: int) -> Iterator[str]:
+    """Yield a sentence that names all paths of a sprayed flow."""
+    topology, known = lab.topology, algorithms(lab.topology).get(lab.routing)
+    if known and known.sprays:
+        found = route(topology, lab.routing, source, destination, lab.failures(), several=True)
+        paths = "; ".join(" ".join(named(topology, path, lab.failures())) for path in found.paths)
+        yield f"{lab.routing} sends packets over these paths in turn: {paths or 'none is left'}"
 
 
 def _detour_sentence(lab: Lab, usual: list[str], path: list[str]) -> Iterator[str]:

@@ -19,10 +19,10 @@ from experiments.models.workloads.flows import FlowResult
 from experiments.runs.trials.order import FlowPathsAtTime, TrialMeasurements, TrialOrder
 from experiments.runs.trials.recorded_paths import paths_of
 from hosts.base.failures import NONE
-from hosts.base.path import Path
 
 if TYPE_CHECKING:
     from experiments.models.arrays import Bools, Floats
+    from experiments.models.fluid.directed_links import FlowPath
 
 STEPS = 120  # Maximum number of time steps of a trial's ideal goodput curve.
 LEAST_STEP_S = 0.1  # Shortest time step of the ideal goodput curve, in seconds.
@@ -48,7 +48,7 @@ class TrialIdeal(NamedTuple):
 def trial_ideal(
     order: TrialOrder,
     found: TrialMeasurements,
-    paths: Sequence[Path | None],  # Paths of the flows at the end of the trial.
+    paths: Sequence[FlowPath],  # Paths of the flows at the end of the trial.
     end_s: float,
 ) -> TrialIdeal:
     """Return the ideal of a trial whose cables all have the rate of its system."""
@@ -104,7 +104,7 @@ class IdealTotal:
 def _spans(
     order: TrialOrder,
     found: TrialMeasurements,
-    paths: Sequence[Path | None],
+    paths: Sequence[FlowPath],
     end_s: float,
 ) -> list[Span]:
     """Return the spans of a trial; neighbouring spans with the same paths are merged."""
@@ -114,7 +114,7 @@ def _spans(
 
     computed = {(found.paths, NONE): list(paths)}
 
-    def paths_at(sample: FlowPathsAtTime) -> list[Path | None]:
+    def paths_at(sample: FlowPathsAtTime) -> list[FlowPath]:
         state = sample.paths, sample.failures
         if state not in computed:
             computed[state] = paths_of(topology, found.routing, pairs, *state)
@@ -126,7 +126,7 @@ def _spans(
         # The final paths need the failures of the last sample: faults are repaired at the end.
         last = paths_at(found.sampled[-1]._replace(paths=found.paths))
     known = [(0.0, known[0][1] if known else last), *known[1:], (end_s, last)]
-    merged: list[tuple[float, float, list[Path | None], list[Path | None]]] = []
+    merged: list[tuple[float, float, list[FlowPath], list[FlowPath]]] = []
     for (begin_s, before), (until_s, after) in pairwise(known):
         same = merged and merged[-1][2] == merged[-1][3] == before == after
         if same:

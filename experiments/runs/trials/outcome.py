@@ -32,9 +32,12 @@ from hosts.base.path import Path
 from topos.base.topology import Topology
 
 if TYPE_CHECKING:
+    from experiments.models.fluid.directed_links import FlowPath
     from experiments.models.fluid.ideal import Ideal
 
 Row = dict[str, Any]
+# Columns of the counters in `Reordering`.
+REORDERING = ("reordering", "reordering_events", "dsack_duplicates")
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,7 @@ def outcome(order: TrialOrder, found: TrialMeasurements) -> Outcome:
 
 
 def ideal_of(
-    order: TrialOrder, found: TrialMeasurements, paths: Sequence[Path | None]
+    order: TrialOrder, found: TrialMeasurements, paths: Sequence[FlowPath]
 ) -> Ideal | None:
     """Return the ideal goodput and completion time of a trial's flows; None if unknown.
 
@@ -153,7 +156,7 @@ def end_of(found: TrialMeasurements) -> float:
 def best_of(
     order: TrialOrder,
     found: TrialMeasurements,
-    paths: Sequence[Path | None],
+    paths: Sequence[FlowPath],
     ideal: Ideal | None,
 ) -> TrialIdeal | None:
     """Return the ideal of a trial, an upper bound of its goodput; None if it is unknown.
@@ -227,12 +230,15 @@ def _trial_columns(trial: Trial) -> Row:
 
 
 def _flow_rows(
-    topology: Topology, found: TrialMeasurements, paths: Sequence[Path | None], ideal: Ideal | None
+    topology: Topology, found: TrialMeasurements, paths: Sequence[FlowPath], ideal: Ideal | None
 ) -> list[Row]:
     rows = []
     for at, (result, path) in enumerate(zip(found.results, paths, strict=True)):
         row = _flow_row(topology, result)
-        row["path"] = " ".join(map(topology.address, path.servers)) if path else ""
+        # empty for a sprayed flow, which has several paths
+        row["path"] = (
+            " ".join(map(topology.address, path.servers)) if isinstance(path, Path) else ""
+        )
         if ideal:
             # Connections of a collective operation are not all active simultaneously.
             row["ideal_bps"] = None if found.steps else _finite_or_none(ideal.goodput_bps[at])
@@ -259,6 +265,7 @@ def _flow_row(topology: Topology, result: FlowResult) -> Row:
         "retransmits": result.retransmits,
         "tries": result.tries,
         "connect_s": result.connect_s,
+        **dict(zip(REORDERING, result.reordering or (None,) * len(REORDERING), strict=True)),
     }
 
 

@@ -7,7 +7,8 @@ their state, in one of three forms:
 - ``destinations`` with several ``paths``, one of them ``in use`` by all flows to the destination
 - ``entries`` with the ``next`` server of each flow: the path is followed from server to server
 
-With other routings the algorithm alone determines the path (`paths_of`).
+With other routings the algorithm alone determines the path (`paths_of`). A routing that sprays uses
+all of a pair's disjoint paths, which are computed as well.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from contextlib import suppress
 from itertools import pairwise, repeat
 from typing import TYPE_CHECKING, Any
 
-from experiments.models.fluid.ideal import static_paths
+from experiments.models.fluid.ideal import static_flow_paths
 from experiments.models.workloads.flows import Flow
 from experiments.runs.trials.order import FlowPathsAtTime
+from hosts.base.algorithms import algorithms
 from hosts.base.failures import NONE, Failures
 from hosts.base.path import Path, Step
 from topos.base.errors import PillarboxError
@@ -29,6 +31,7 @@ from topos.base.topology import Topology
 
 if TYPE_CHECKING:
     from experiments.lab.emulation.lab import Lab
+    from experiments.models.fluid.directed_links import FlowPath
 
 TCP = 6
 SAMPLE_S = 1.0  # Interval between two samples of the paths, in seconds.
@@ -44,7 +47,8 @@ def live_paths(
 ) -> tuple[tuple[Addresses, ...], tuple[Addresses, ...]]:
     """Return the paths of flows and of their acknowledgements in a lab; empty if not chosen."""
     topology = lab.topology
-    if not lab.relays:
+    known = algorithms(topology).get(lab.routing)
+    if not lab.relays or (known and known.sprays):
         return ((),) * len(flows), ((),) * len(flows)
     alive = [server for server in range(topology.servers) if server not in lab.dead]
     chosen = chosen_paths({topology.address(server): lab.state(server) for server in alive})
@@ -144,15 +148,15 @@ def paths_of(
     pairs: Sequence[tuple[int, int]],
     given: Sequence[Addresses],
     failures: Failures = NONE,
-) -> list[Path | None]:
+) -> list[FlowPath]:
     """Return the path of each flow: the recorded path, or else the path that the routing computes.
 
     Paths of a router in a user's file cannot be computed.
     """
     missing = [pair for pair, passed in zip(pairs, given, strict=True) if not passed]
-    computed: Iterator[Path | None] = repeat(None)
+    computed: Iterator[FlowPath] = repeat(None)
     if not routing.endswith(".py"):
-        computed = iter(static_paths(topology, routing, missing, failures))
+        computed = iter(static_flow_paths(topology, routing, missing, failures))
     return [path_of(topology, passed) if passed else next(computed) for passed in given]
 
 

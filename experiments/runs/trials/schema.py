@@ -79,7 +79,12 @@ FLOWS = {
     "retransmits": "Int64",
     "tries": "int64",
     "connect_s": "float64",  # Time of the TCP handshake before the barrier; generator only.
-    "path": "string",  # Chosen or else computed path: names of servers, separated by blanks.
+    # Chosen or else computed path: names of servers, separated by blanks. Empty if sprayed.
+    "path": "string",
+    # TCP_INFO of the sender: tcpi_reordering, tcpi_reord_seen, tcpi_dsack_dups; generator only.
+    "reordering": "Int64",
+    "reordering_events": "Int64",
+    "dsack_duplicates": "Int64",
     # Columns of arriving flows, missing for others.
     "measured": "boolean",  # True if the flow begins after the warm-up and before the cool-down.
     "completion_s": "float64",  # Time from the planned start to the last byte.
@@ -188,6 +193,9 @@ SOME_RUNS = (
 )  # Tables of records written only if they have rows.
 # Columns that older records of this version may lack.
 LATER = {
-    "flows": ("measured", "completion_s", "alone_s", "slowdown", "connect_s"),
+    "flows": (
+        *("measured", "completion_s", "alone_s", "slowdown", "connect_s"),
+        *("reordering", "reordering_events", "dsack_duplicates"),
+    ),
     "links": ("queue_median_bytes", "queue_p99_bytes"),
 }

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from experiments.apps.papers.shared import live_experiments
 from experiments.apps.papers.shared.live_experiments import Scale
+from experiments.apps.papers.shared.reordering import COUNTERS, counted_by_trial
 from experiments.apps.papers.shared.rerouted_flows import EFFECTS, faults_with_flow_effects
 from experiments.models.fluid.ideal import header_bytes, header_efficiency
 from experiments.runs.plans.experiment import Experiment, System
@@ -235,6 +236,16 @@ def _relative_to_simulated(live: str, simulated: str) -> Callable[[SystemTrials]
     return values
 
 
+def _of_tcp(quantity: str) -> Callable[[SystemTrials], Values]:
+    """Return the quantity of one of TCP's counters (`reordering`)."""
+
+    def values(trials: SystemTrials) -> Values:
+        found = counted_by_trial(trials.run.flows, quantity, trials.system.mtu)
+        return Values(trials.by_repeat(found))
+
+    return values
+
+
 Belongs = Callable[[str, str], bool]  # whether a flow's source and destination are among those
 
 
@@ -339,6 +350,7 @@ QUANTITIES: dict[str, Callable[[SystemTrials], Values]] = {
     "simulated queue, 99th percentile": _simulated("queue_p99_bytes"),
     "goodput, live / simulated": _relative_to_simulated("goodput", "simulated goodput"),
     "queue, live / simulated": _relative_to_simulated("queue, median", "simulated queue, median"),
+    **{quantity: _of_tcp(quantity) for quantity in COUNTERS},
     **{f"{column} with a path": _of_flows_with_path(column) for column in EFFECTS},
 }
 # Quantities of relays (`relay_figures`).

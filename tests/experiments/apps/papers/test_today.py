@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pandas
 import pytest
 
+from experiments.apps.papers.shared.reordering import COUNTERS, LARGEST, counted_by_trial
 from experiments.apps.papers.today import crossbars, mesh, rails
 from experiments.runs.reporting.reproduced.result import Point
 
@@ -41,3 +43,23 @@ def test_failed_cables_cost_throughput_and_cut_off_who_has_one_cable() -> None:
     sent, cut_off = mesh._found(("fattree,6", 0.5, 1, 0))
     assert 0 < sent < 0.8
     assert cut_off > 10
+
+
+def test_counters_of_reordering_are_per_thousand_segments() -> None:
+    """Two flows of 1,000 segments in trial 0; in trial 1 a tool that does not report them."""
+    row = {"trial": 0, "delivered_bytes": 1_448_000, "retransmits": 30, "reordering_events": 9}
+    reported = [
+        {**row, "dsack_duplicates": 2, "reordering": 4},
+        {**row, "dsack_duplicates": 0, "reordering": 16},
+    ]
+    silent = {"trial": 1, "delivered_bytes": 1_448_000} | dict.fromkeys(COUNTERS.values())
+    flows = pandas.DataFrame([*reported, silent])
+    flows = flows.astype(dict.fromkeys(COUNTERS.values(), "Int64"))
+    found = {name: counted_by_trial(flows, name, mtu=1500) for name in COUNTERS}
+    assert {name: values[0] for name, values in found.items()} == {
+        "retransmissions": 30,
+        "reordering events": 9,
+        "duplicates": 1,
+        LARGEST: 16,
+    }
+    assert all(values.isna()[1] for values in found.values())

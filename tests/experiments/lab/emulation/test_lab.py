@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.root
 
 SPECS = [spec for spec in small() if topos.parse(spec).ports > 1]
-# Nobody can say beforehand which of their paths these take: they draw or measure; of paths of the
-# same length, DPillarMP takes the one whose probe is answered first.
-DRAWN_OR_MEASURED = {"mp-random", "mp-aware"}
+# Nobody can say beforehand which of their paths these take: they draw, measure or spray; of paths
+# of the same length, DPillarMP takes the one whose probe is answered first.
+DRAWN_OR_MEASURED = {"mp-random", "mp-aware", "spray"}
 FIRST_ANSWERED = {"mp", "mp-ccw", "mp-any", "mp-both", "mp-far-side"}
 ETH_ALL = 3
 PAYLOAD_BYTES, SEGMENT_BYTES, TRANSFERS = 200_000, 1448, 3
@@ -176,9 +176,9 @@ def header_of(lab: Lab) -> Check:
         "dcell": check_dcn,
         **dict.fromkeys(
             ("bcube", "rail", "mesh"),
-            check_bcube if lab.routing in ("bsr", "apr") else check_dcn,
+            check_bcube if lab.routing in ("bsr", "apr", "spray") else check_dcn,
         ),
-        "dpillar": check_tunnel if lab.routing.startswith("mp") else check_ip,
+        "dpillar": check_tunnel if lab.routing.startswith(("mp", "spray")) else check_ip,
         "ficonn": check_dcn if lab.routing.startswith("tar") else check_ip,
     }.get(lab.topology.kind, check_declared)
 

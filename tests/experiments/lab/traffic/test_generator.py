@@ -91,7 +91,7 @@ def test_volumes_are_delivered_to_the_last_byte(log: Path) -> None:
     done = run(*map(connected, flows), log=log, timeout_s=20.0)
     assert done.board == (list(volumes), [1, 1, 1])
     for volume, outcome, number in zip(volumes, done.outcomes, range(3), strict=True):
-        status, reason, begin_s, end_s, delivered, retransmits, tries, connect_s = outcome
+        status, reason, begin_s, end_s, delivered, retransmits, tries, connect_s, _ = outcome
         assert connect_s is None  # connected before, not by the worker
         assert (status, reason, delivered, retransmits, tries) == (COMPLETED, "", volume, 0, 1)
         assert 0 <= begin_s <= end_s
