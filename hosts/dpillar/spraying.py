@@ -4,8 +4,8 @@ The paths are those of both directions, over both ports of the source, each in i
 (`hosts.dpillar.tunnel`). Their probes and failures are those of fault-tolerant DPillarMP
 (`hosts.dpillar.multipath`). A path of one direction may cross a server of the other.
 
-State: the turn of each flow, at most FLOWS. A new flow begins with a random path, and a flow evicted
-from the full table as well.
+State: the turn of each flow, at most FLOWS. A new flow begins with a random path, and a flow
+evicted from the full table as well.
 """
 
 from __future__ import annotations

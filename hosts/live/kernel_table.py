@@ -71,8 +71,8 @@ _WHERE = struct.Struct("=2I")  # rest of a relay's lookup key: ingress interface
 _INDEX = struct.Struct("=I")
 # Part of a cached action after its generation number: egress interface, MAC addresses.
 _WHITHER = struct.Struct("=I12s")
-# End of a cached action: kind, header size; bits of fields to count (relays), or the path in turn and
-# the number of paths (sprayed flows); segments until the turn of the next path.
+# End of a cached action: kind, header size; bits of fields to count (relays), or the path in turn
+# and the number of paths (sprayed flows); segments until the turn of the next path.
 _DETAILS = struct.Struct("=4B")
 _COUNTS = struct.Struct("=2Q")  # packets forwarded, and their bytes without prepended headers
 _COUNTS_AT = _INDEX.size + _WHITHER.size + _DETAILS.size
