@@ -199,10 +199,11 @@ class Tunnelling(Router):
         )
 
     def path_state(self, path: Path) -> dict[str, Any]:
-        """Return a path as plain data for display: servers and direction."""
+        """Return a path as plain data for display: servers, the ports they send by, direction."""
         direction = "clockwise" if path.steps[0].port == CLOCKWISE else "counter-clockwise"
         servers = [self.topology.address(server) for server in path.servers]
-        return {"servers": servers, "direction": direction}
+        ports = [step.port for step in path.steps]
+        return {"servers": servers, "ports": ports, "direction": direction}
 
     def flow_state(self, flow: FlowKey, path: Path | None) -> dict[str, Any]:
         """Return a local flow as plain data for display: addresses, ports and path."""

@@ -4,7 +4,8 @@ Some routings choose a path for each flow when it begins. Their servers report t
 their state, in one of three forms:
 
 - ``flows`` with the ``path`` of each flow, as addresses: source routes
-- ``destinations`` with several ``paths``, one of them ``in use`` by all flows to the destination
+- ``destinations`` with several ``paths``, one of them ``in use`` by all flows to the destination,
+  each with its servers and the ports by which it leaves them
 - ``entries`` with the ``next`` server of each flow: the path is followed from server to server
 
 With other routings the algorithm alone determines the path (`paths_of`). A routing that sprays uses
@@ -34,10 +35,11 @@ if TYPE_CHECKING:
     from experiments.models.fluid.directed_links import FlowPath
 
 TCP = 6
+PORT = "%"  # separator of a server and the port by which a path leaves it
 SAMPLE_S = 1.0  # Interval between two samples of the paths, in seconds.
 MOST_SAMPLING = 0.02  # Upper bound for the share of time that sampling takes.
 SETTLED_S = 0.5  # Time from a fault or repair until servers have chosen other paths, in seconds.
-Addresses = tuple[str, ...]  # Addresses of the servers on a path.
+Addresses = tuple[str, ...]  # Servers on a path: addresses, with ports if they are known.
 # Chosen paths by source and destination address, the oldest first.
 Chosen = dict[tuple[str, str], list[Addresses]]
 
@@ -116,12 +118,12 @@ def chosen_paths(states: Mapping[str, Mapping[str, Any]]) -> Chosen:
     }
     for server, state in states.items():
         for destination in state.get("destinations", ()):
-            used = [tuple(path["servers"]) for path in destination["paths"] if path["in use"]]
+            used = [_passed(path) for path in destination["paths"] if path["in use"]]
             to_all[server, destination["server"]] += used
         for flow in state.get("flows", ()):
             passed = _flow_path(server, flow, next_of)
             if passed:
-                of_flows[passed[0], passed[-1]].append(passed)
+                of_flows[passed[0].partition(PORT)[0], passed[-1]].append(passed)
     return {**to_all, **of_flows}
 
 
@@ -138,8 +140,21 @@ def _flow_path(
         is_whole = passed[-1] == flow["destination"] and key[2] == TCP
         return tuple(passed) if is_whole else ()
     path = flow.get("path") or ()
-    servers = path["servers"] if isinstance(path, Mapping) else path
-    return tuple(servers) if flow.get("protocol") == TCP else ()
+    passed = _passed(path) if isinstance(path, Mapping) else tuple(path)
+    return passed if flow.get("protocol") == TCP else ()
+
+
+def _passed(path: Mapping[str, Any]) -> Addresses:
+    """Return the servers on a path, and the ports by which it leaves them if they are known.
+
+    In DPillar with two columns both ports of a server lead to the same server.
+
+    >>> _passed({"servers": ["0.0.0", "1.0.0", "0.0.1"], "ports": [1, 1]})
+    ('0.0.0%1', '1.0.0%1', '0.0.1')
+    """
+    servers, ports = path["servers"], path.get("ports", ())
+    leaving = [f"{server}{PORT}{port}" for server, port in zip(servers, ports, strict=False)]
+    return (*leaving, *servers[len(leaving) :])
 
 
 def paths_of(
@@ -163,13 +178,15 @@ def paths_of(
 def path_of(topology: Topology, passed: Sequence[str]) -> Path | None:
     """Convert the addresses of a path's servers to node numbers; None if two are not connected.
 
-    Of several ports to the next server the first is taken.
+    A server may have its port, such as ``0.0.0%1``. Otherwise the first port to the next server is
+    taken.
     """
-    servers = [topology.server(address) for address in passed]
+    ends = [address.partition(PORT) for address in passed]
+    servers = [topology.server(address) for address, _, _ in ends]
     steps = []
-    for server, peer in pairwise(servers):
-        ports = (port for port in range(topology.ports) if peer in topology.peers(server, port))
-        port = next(ports, None)
+    for (server, peer), (_, _, known) in zip(pairwise(servers), ends, strict=False):
+        ports = [port for port in range(topology.ports) if peer in topology.peers(server, port)]
+        port = next((port for port in ports if not known or port == int(known)), None)
         if port is None:
             return None
         steps.append(Step(port, peer))

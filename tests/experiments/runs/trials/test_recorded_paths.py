@@ -12,6 +12,7 @@ from experiments.runs.trials.recorded_paths import (
     paths_of,
     recorded_flow_paths,
 )
+from hosts.dpillar.multipath import BothWays
 
 
 def test_source_routes_of_tcp_flows_alone():
@@ -96,3 +97,33 @@ def test_paths_are_computed_only_for_flows_without_a_recorded_path(
     found = paths_of(topos.parse("bcube,2,1"), "bsr", [(0, 3), (3, 0), (0, 1)], recorded)
     assert computed == [(3, 0)]
     assert [path and path.servers for path in found] == [(0, 2, 3), None, (0, 1)]
+
+
+def test_both_ports_to_the_same_server_are_told_apart():
+    """In DPillar with two columns a server shares both of its switches with another one."""
+    dpillar = topos.parse("dpillar,4,2")
+    state = {
+        "server": "0.0.1",
+        "paths": [
+            {"servers": ["0.0.0", "1.0.0", "0.0.1"], "ports": [port, port], "in use": port == 1}
+            for port in (0, 1)
+        ],
+    }
+    (recorded,) = recorded_flow_paths(
+        chosen_paths({"0.0.0": {"destinations": [state]}}), [("0.0.0", "0.0.1")]
+    )
+    found = path_of(dpillar, recorded)
+    assert found is not None
+    assert [step.port for step in found.steps] == [1, 1]
+    unknown = path_of(dpillar, ["0.0.0", "1.0.0"])
+    assert unknown is not None and unknown.steps[0].port == 0
+    assert path_of(dpillar, ["0.0.0%1", "1.0.1"]) != path_of(dpillar, ["0.0.0%0", "1.0.1"])
+
+
+def test_every_path_that_dpillar_reports_is_read_as_it_is():
+    dpillar = topos.parse("dpillar,4,2")
+    router = BothWays(dpillar, 0)
+    for destination in range(1, dpillar.servers):
+        for path in router.tunnels_to(destination):
+            recorded = recorded_paths._passed(router.path_state(path))
+            assert path_of(dpillar, recorded) == path
