@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy
 
-from experiments.models.arrays import Floats
 from experiments.models.arrivals.fluid_events import FluidSimulationResults
 from experiments.models.arrivals.simulated_arrivals import (
     ArrivalSimulation,
     random_path_numbers,
     window_loads,
 )
-from experiments.models.fluid.directed_links import link_factors, path_minima, path_sums
 from experiments.models.fluid.ideal import header_efficiency
-from experiments.models.fluid.unloaded_time import idle_network_completion_s
+from experiments.models.fluid.unloaded_time import idle_network_completion_s, idle_paths
 from experiments.models.packets.simulated_tcp import TcpParameters, simulate_tcp_flows
 from experiments.models.simulator.paths import routes
 from topos.base.topology import Topology
-
-if TYPE_CHECKING:
-    pass
 
 
 def simulate_by_tcp(
@@ -29,8 +22,7 @@ def simulate_by_tcp(
 ) -> ArrivalSimulation:
     """Return the simulation of arriving flows by TCP; ACKs take paths of the same routing.
 
-    The slowdown's reference is a flow alone in the network: all its frames, one after the other, on
-    the slowest cable, and its largest frame once on every other cable.
+    The slowdown's reference is that of live flows: the flow alone in an idle network.
     """
     arrivals, window = fluid.arrivals, fluid.window
     moments = numpy.array([window.from_s, window.until_s])
@@ -47,22 +39,9 @@ def simulate_by_tcp(
         found.events,
         found.most_active,
     )
-    slowdown = (course.end_s - arrivals.start_s) / _transfer_alone_s(topology, fluid, tcp)
+    paths, how = idle_paths(topology, fluid.routes), (tcp.rate_bps, tcp.mtu, tcp.header)
+    alone_s = idle_network_completion_s(arrivals.volume_bytes, paths, *how, tcp.delay_s)
+    slowdown = (course.end_s - arrivals.start_s) / alone_s
     done = ArrivalSimulation(arrivals, window, fluid.routes, course, slowdown, fluid.loads)
     cable_bps = tcp.rate_bps * header_efficiency(tcp.header, tcp.mtu)
     return done._replace(loads=window_loads(topology, done, cable_bps))
-
-
-def _transfer_alone_s(topology: Topology, fluid: ArrivalSimulation, tcp: TcpParameters) -> Floats:
-    volume, routes, factors = fluid.arrivals.volume_bytes, fluid.routes, topology.factors
-    rates = link_factors(topology, factors.rates)
-    slowest, how = path_minima(routes, rates), (tcp.mtu, tcp.header)
-    first = idle_network_completion_s(
-        numpy.minimum(volume, tcp.segment_bytes), numpy.zeros(1), tcp.rate_bps, *how
-    )
-    # Number of further cables, each counted by its transmission time of a frame.
-    further = numpy.maximum(path_sums(routes, 1 / rates) - 1 / slowest, 0)
-    delays = path_sums(routes, link_factors(topology, factors.delays))
-    passed_on: Floats = further * first
-    rate_bps = tcp.rate_bps * slowest
-    return idle_network_completion_s(volume, delays, rate_bps, *how, tcp.delay_s) + passed_on

@@ -28,6 +28,7 @@ from experiments.models.arrivals.fluid_events import simulate_fluid_flows
 from experiments.models.arrivals.simulated_arrivals import slowdown_rows_by_size
 from experiments.models.fluid.directed_links import Routes, link_factors, path_minima, routes_of
 from experiments.models.fluid.ideal import ETHERNET_BYTES, header_bytes, header_efficiency
+from experiments.models.fluid.unloaded_time import idle_network_completion_s, idle_paths
 from experiments.models.packets.congestion import CONTROLS
 from experiments.models.packets.simulated_tcp import (
     DEFAULT_CONTROL,
@@ -119,11 +120,15 @@ def _flow_slowdowns(trial: RepeatedTrial) -> pandas.DataFrame:
     done = simulate_fluid_flows(trial.paths, start_s, bits, bps * rates)
     both = trial.paths, trial.back
     sent = simulate_tcp_flows(topology, *both, start_s, volume_bytes, tcp, seed=trial.seed)
-    # Records of randomly arriving flows include each flow's completion time on idle links.
-    alone_s = bits / (bps * path_minima(trial.paths, rates))
-    if "alone_s" in flows:
-        recorded_s = flows["alone_s"].to_numpy(numpy.float64)
-        alone_s = numpy.where(numpy.isnan(recorded_s), alone_s, recorded_s)
+    fluid_s = bits / (bps * path_minima(trial.paths, rates))
+    alone_s = idle_network_completion_s(
+        volume_bytes,
+        idle_paths(topology, trial.paths),
+        tcp.rate_bps,
+        tcp.mtu,
+        tcp.header,
+        tcp.delay_s,
+    )
     found = pandas.DataFrame(
         {
             "system": trial.system.name,
@@ -131,8 +136,8 @@ def _flow_slowdowns(trial: RepeatedTrial) -> pandas.DataFrame:
             "valid": flows["valid"],
             "volume_bytes": volume_bytes,
             "live": (flows["end_s"] - flows["start_s"]) / alone_s,
-            # A flow on idle links may beat the fluid model: an idle port does not delay bursts.
-            "fluid": numpy.maximum((done.end_s - start_s) / alone_s, 1.0),
+            # The fluid model has no hops: a flow takes its ideal time, and its waiting time.
+            "fluid": 1 + (done.end_s - start_s - fluid_s) / alone_s,
             "tcp": (sent.end_s - start_s) / alone_s,
         }
     )

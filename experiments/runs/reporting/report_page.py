@@ -42,7 +42,7 @@ CAPTIONS = {
     "completion": "Completed flows and delivered bytes over time, one line per trial; the ideal is "
     "dotted.",
     "slowdown": "Slowdown by flow size: each point is a size class at its mean flow size, as a "
-    "mean over valid trials.",
+    "mean over valid trials. Hollow: some flows fit into the burst of an idle port.",
     "loads": "Slowdown of all measured flows by load; means over valid trials.",
     "links": "Load of every directed link by level: a mean over the valid trials of a system, or "
     "over all its trials if none is valid.",

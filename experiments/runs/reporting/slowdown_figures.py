@@ -17,10 +17,12 @@ from experiments.base.units import three_figures
 from experiments.models.workloads.sizes import ALL
 from experiments.runs.reporting import style
 from experiments.runs.reporting.tables import Row, Table
-from experiments.runs.trials.slowdowns import slowdowns_in
+from experiments.runs.trials.slowdowns import burst_note, slowdowns_in
 from experiments.runs.trials.statistics import Estimate
 
 PANELS = {"slowdown_median": "median", "slowdown_p99": "99th percentile"}  # columns and titles
+# burst that an idle port forwards without waiting, and number of flows that fit into it
+BURST = ["burst_bytes", "burst_flows"]
 LOADS_SHOWN = 2  # minimum number of link loads for a figure of slowdown by load
 SIZES = (1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9)  # ticks of the size axis, in bytes
 
@@ -28,9 +30,10 @@ SIZES = (1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9)  # ticks of the size axis, in b
 def by_size(classes: pd.DataFrame) -> pd.DataFrame:
     """Return mean flow slowdowns by system and flow size class, over valid trials.
 
-    Columns: system, valid, mean_bytes, and those of PANELS.
+    Columns: system, valid, mean_bytes, those of BURST, and those of PANELS.
     """
-    return _mean_rows(classes[classes["sizes"] != ALL], ["sizes"], ["mean_bytes", *PANELS])
+    values = ["mean_bytes", *BURST, *PANELS]
+    return _mean_rows(classes[classes["sizes"] != ALL], ["sizes"], values)
 
 
 def by_load(trials: pd.DataFrame, names: dict[str, str]) -> pd.DataFrame:
@@ -87,7 +90,7 @@ def _panel_figure(rows: pd.DataFrame, systems: list[str], x: str, label: str) ->
         entries: dict[str, Any] = {}
         panels = figure.subplots(1, len(PANELS), sharex=True)
         for axes, (column, title) in zip(panels, PANELS.items(), strict=True):
-            entries |= _draw_lines(axes, rows, systems, x, column)
+            entries |= _draw_lines(axes, rows, systems, x, column) | _draw_bursts(axes, rows)
             axes.set_yscale("log")
             axes.set(title=title, xlabel=label)
             low, high = axes.get_ylim()
@@ -118,7 +121,22 @@ def _draw_lines(
             marker=style.marker_of(index),
             markersize=4,
         )
+        if "burst_flows" in own:
+            hollow = own[own["burst_flows"] > 0]
+            look = {"color": colour, "marker": style.marker_of(index), "markersize": 4}
+            axes.plot(hollow[x], hollow[column], linestyle="", markerfacecolor=style.PAPER, **look)
         entries[style.shown(system) + ("" if valid else " (invalid)")] = line
+    return entries
+
+
+def _draw_bursts(axes: Axes, rows: pd.DataFrame) -> dict[str, Any]:
+    """Draw the bursts of idle ports on an axis of flow sizes; return their legend entry."""
+    bursts = sorted(rows["burst_bytes"].dropna().unique()) if "burst_bytes" in rows else []
+    entries = {}
+    for burst in bursts:
+        line = axes.axvline(burst, color=style.INVALID, linewidth=0.8, linestyle=style.IDEAL)
+        sizes = ", ".join(map(units.size, bursts))
+        entries[f"burst of an idle port, {sizes} (hollow: some flows fit)"] = line
     return entries
 
 
@@ -131,10 +149,11 @@ def table(classes: pd.DataFrame, systems: list[str]) -> Table:
     """Return the report's table of slowdowns and completion times by flow size class."""
     columns = ["system, flow sizes", "flows", "failed", "slowdown, median", "95th", "99th"]
     columns += ["completion, median", "99th"]
+    found = slowdowns_in(classes, systems)
     rows = [
         Row(
             [
-                f"{one.system}, {one.sizes}",
+                f"{one.system}, {one.named_sizes}",
                 f"{one.flows:,}",
                 f"{one.failed_flows:,}",
                 *(
@@ -147,14 +166,16 @@ def table(classes: pd.DataFrame, systems: list[str]) -> Table:
                 ),
             ]
         )
-        for one in slowdowns_in(classes, systems)
+        for one in found
     ]
-    note = (
+    notes = [
         "Flows that began neither in the warm-up nor in the cool-down. Slowdown is the time from a "
-        "flow's planned start to its last byte, divided by its time alone. Means over valid "
-        "trials, with 95 % confidence intervals below."
-    )
-    return Table(columns, rows, frozenset(range(1, len(columns))), note)
+        "flow's planned start to its last byte, divided by its ideal time: bytes over the rate of "
+        "the slowest cable, and the hops of its path. Means over valid trials, with 95 % "
+        "confidence intervals below.",
+        burst_note(found),
+    ]
+    return Table(columns, rows, frozenset(range(1, len(columns))), " ".join(filter(None, notes)))
 
 
 def _estimate_text(found: Estimate, text: Callable[[float], str]) -> str:

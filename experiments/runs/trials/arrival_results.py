@@ -6,7 +6,7 @@ not make the network look fast.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy
@@ -44,20 +44,18 @@ def window_of_trial(order: TrialOrder) -> Window:
 
 def flow_columns(order: TrialOrder, found: TrialMeasurements) -> list[Row]:
     """Return the additional columns of arriving flows, one row for each flow."""
-    window, alone = window_of_trial(order), _unloaded_s(order.trial.system, found)
-    rows = []
-    for at, result in enumerate(found.results):
-        completion_s = _completion_s(result)
-        rows.append(
-            {
-                "measured": window.from_s <= result.flow.start_s <= window.until_s,
-                "completion_s": completion_s,
-                "alone_s": None if alone is None else float(alone[at]),
-                "slowdown": None
-                if alone is None or completion_s is None
-                else completion_s / alone[at],
-            }
-        )
+    window, system = window_of_trial(order), order.trial.system
+    rows: list[Row] = []
+    for result in found.results:
+        measured = window.from_s <= result.flow.start_s <= window.until_s
+        row = {"measured": measured, "completion_s": _completion_s(result)}
+        rows.append(row | {"alone_s": None, "slowdown": None, "burst_bytes": None})
+    # Without a rate, or with a router of the user's own, the ideal is unknown.
+    if system.rate_mbit is not None and not found.routing.endswith(".py"):
+        for row, known in zip(rows, _ideal_columns(system, system.rate_mbit, found), strict=True):
+            row |= known
+            if row["completion_s"] is not None:
+                row["slowdown"] = row["completion_s"] / row["alone_s"]
     return rows
 
 
@@ -67,34 +65,37 @@ def _completion_s(result: FlowResult) -> float | None:
     return result.end_s - result.flow.start_s
 
 
-def _unloaded_s(system: System, found: TrialMeasurements) -> Any:
-    """Return the unloaded completion time of each flow; None if rate or headers are unknown."""
-    if system.rate_mbit is None or found.routing.endswith(".py"):
-        return None
+def _ideal_columns(system: System, rate_mbit: float, found: TrialMeasurements) -> Iterator[Row]:
+    """Yield each flow's ideal completion time, and the burst of its path's slowest port."""
     from experiments.lab.linux.shaping import catch_up_s, checked_delay
     from experiments.models.fluid.ideal import header_bytes
-    from experiments.models.fluid.unloaded_time import idle_network_completion_s, idle_paths
+    from experiments.models.fluid.unloaded_time import (
+        computed_routes,
+        idle_network_completion_s,
+        idle_paths,
+    )
     from experiments.models.port_bursts import burst_bytes
 
     topology = system.topology
     flows = [result.flow for result in found.results]
     pairs = [(flow.source, flow.destination) for flow in flows]
-    paths = idle_paths(topology, found.routing, pairs)
+    paths = idle_paths(topology, computed_routes(topology, found.routing, pairs))
     delay, catch_up = checked_delay(system.delay, None), catch_up_s(system.catch_up)
     # Every relative rate has its own burst.
     bursts = {
-        rate: burst_bytes(system.rate_mbit * rate, system.mtu, catch_up)
+        rate: burst_bytes(rate_mbit * rate, system.mtu, catch_up)
         for rate in set(paths.rates.tolist())
     }
-    return idle_network_completion_s(
+    alone_s = idle_network_completion_s(
         [flow.volume_bytes or 0 for flow in flows],
-        paths.cables,
-        paths.rates * system.rate_mbit * 1e6,
+        paths,
+        rate_mbit * 1e6,
         system.mtu,
         header_bytes(topology, found.routing),
         delay.delay_s if delay else 0.0,
-        [bursts[rate] for rate in paths.rates.tolist()],
     )
+    for each_s, rate in zip(alone_s.tolist(), paths.rates.tolist(), strict=True):
+        yield {"alone_s": each_s, "burst_bytes": float(bursts[rate])}
 
 
 def class_rows(flows: Sequence[Mapping[str, Any]]) -> list[Row]:
@@ -113,6 +114,7 @@ def class_rows(flows: Sequence[Mapping[str, Any]]) -> list[Row]:
             "flows": len(inside),
             "failed_flows": sum(row["status"] != COMPLETED for row in inside),
             "mean_bytes": float(numpy.mean([row["volume_bytes"] for row in inside])),
+            **_bursts(inside),
         }
         for column in ("completion_s", "slowdown"):
             row |= _mean_and_quantiles(
@@ -120,6 +122,17 @@ def class_rows(flows: Sequence[Mapping[str, Any]]) -> list[Row]:
             )
         rows.append(row)
     return rows
+
+
+def _bursts(flows: Sequence[Mapping[str, Any]]) -> Row:
+    """Return the largest burst of the flows' ports, and the number of flows that fit into it."""
+    known = [row for row in flows if row["burst_bytes"] is not None]
+    return {
+        "burst_bytes": max((row["burst_bytes"] for row in known), default=None),
+        "burst_flows": sum(row["volume_bytes"] <= row["burst_bytes"] for row in known)
+        if known
+        else None,
+    }
 
 
 def slowdowns_of(flows: Sequence[Mapping[str, Any]]) -> Row:
@@ -134,8 +147,8 @@ def together_of(order: TrialOrder, flows: Sequence[Mapping[str, Any]]) -> Row:
 
     A group is the answers of a request, or a shuffle; it ends with its last flow. A group with a
     failed flow has missed its deadline, and has no completion time. The slowdown of a shuffle is
-    relative to the time that its busiest port needs if all ports of a server send or receive: no
-    routing gets below 1. It is unknown if levels of cables have rates of their own.
+    relative to the time that its busiest port needs if all ports of a server send or receive: only
+    bursts get below 1. It is unknown if levels of cables have rates of their own.
     """
     workload, topology = order.workload, order.topology
     if workload.pattern not in (INCAST, SHUFFLE, REQUESTS) or workload.trace is not None:

@@ -88,8 +88,9 @@ FLOWS = {
     # Columns of arriving flows, missing for others.
     "measured": "boolean",  # True if the flow begins after the warm-up and before the cool-down.
     "completion_s": "float64",  # Time from the planned start to the last byte.
-    "alone_s": "float64",  # Completion time of the flow alone (models/fluid/unloaded_time.py).
+    "alone_s": "float64",  # Ideal: bytes / rate, and hops (models/fluid/unloaded_time.py).
     "slowdown": "float64",  # Ratio of completion_s to alone_s.
+    "burst_bytes": "float64",  # Burst that the path's slowest port forwards without waiting.
 }
 # Table of the measured arriving flows by size class.
 CLASSES = {
@@ -97,6 +98,8 @@ CLASSES = {
     "flows": "int64",
     "failed_flows": "int64",
     "mean_bytes": "float64",
+    "burst_bytes": "float64",  # Largest burst of the flows' ports; missing if unknown.
+    "burst_flows": "Int64",  # Number of flows that fit into the burst of their port.
     "completion_mean_s": "float64",
     "completion_median_s": "float64",
     "completion_p95_s": "float64",
@@ -194,8 +197,9 @@ SOME_RUNS = (
 # Columns that older records of this version may lack.
 LATER = {
     "flows": (
-        *("measured", "completion_s", "alone_s", "slowdown", "connect_s"),
+        *("measured", "completion_s", "alone_s", "slowdown", "connect_s", "burst_bytes"),
         *("reordering", "reordering_events", "dsack_duplicates"),
     ),
+    "classes": ("burst_bytes", "burst_flows"),
     "links": ("queue_median_bytes", "queue_p99_bytes"),
 }

@@ -1,11 +1,16 @@
-"""Slowdowns of arriving flows by system and size, with confidence intervals over repeats."""
+"""Slowdowns of arriving flows by system and size, with confidence intervals over repeats.
+
+Classes with flows that fit into the burst of an idle port are marked: such a flow does not wait for
+the rate, and its slowdown may be below 1.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from experiments.base.text import columns
+from experiments.base import units
+from experiments.base.text import columns, paragraphs
 from experiments.base.units import three_figures
 from experiments.models.workloads.sizes import CLASSES
 from experiments.runs.trials.statistics import Estimate, estimate
@@ -17,6 +22,7 @@ if TYPE_CHECKING:
 
 SHOWN = {"slowdown_median": "median", "slowdown_p95": "95th", "slowdown_p99": "99th"}
 TOOK = {"completion_median_s": "median ms", "completion_p99_s": "99th ms"}
+IN_BURST = " *"  # mark of a class with flows that fit into the burst of an idle port
 
 
 class Slowdown(NamedTuple):
@@ -27,7 +33,14 @@ class Slowdown(NamedTuple):
     flows: int  # Number of flows in all valid trials.
     failed_flows: int
     mean_bytes: float
+    burst_bytes: float | None  # Largest burst of the flows' ports; None if unknown.
+    burst_flows: int  # Number of flows that fit into the burst of their port.
     estimates: dict[str, Estimate]  # Mean and interval by column of schema.CLASSES.
+
+    @property
+    def named_sizes(self) -> str:
+        """Name of the size class, marked if flows of the class fit into a port's burst."""
+        return self.sizes + IN_BURST * bool(self.burst_flows)
 
     def as_json(self) -> dict[str, Any]:
         """Return the slowdowns as JSON data: value and interval of each figure."""
@@ -37,6 +50,8 @@ class Slowdown(NamedTuple):
             "flows": self.flows,
             "failed_flows": self.failed_flows,
             "mean_bytes": self.mean_bytes,
+            "burst_bytes": self.burst_bytes,
+            "burst_flows": self.burst_flows,
             **{
                 name: {
                     "value": one.value,
@@ -72,8 +87,28 @@ def _system_slowdowns(rows: pandas.DataFrame, system: str) -> Iterator[Slowdown]
             int(of_size.flows.sum()),
             int(of_size.failed_flows.sum()),
             float(of_size.mean_bytes.mean()),
+            _finite_or_none(float(of_size.burst_bytes.max())),
+            int(of_size.burst_flows.fillna(0).sum()),
             {name: estimate(of_size[name].astype(float), least=0.0) for name in names},
         )
+
+
+def burst_note(found: Sequence[Slowdown]) -> str:
+    """Return a sentence about the bursts of marked classes; empty if no class is marked."""
+    bursts: dict[str, list[str]] = {}
+    for one in found:
+        if one.burst_flows and one.burst_bytes is not None:
+            bursts.setdefault(units.size(one.burst_bytes), []).append(one.system)
+    if not bursts:
+        return ""
+    sizes = [
+        size if len(bursts) == 1 else f"{size} ({', '.join(dict.fromkeys(systems))})"
+        for size, systems in bursts.items()
+    ]
+    return (
+        f"{IN_BURST.strip()} The class has flows of at most {', '.join(sizes)}, the burst that an "
+        "idle port forwards without waiting: their slowdown is that of queues, and may be below 1."
+    )
 
 
 def text_of(run: Run) -> str:
@@ -85,8 +120,9 @@ def text_of(run: Run) -> str:
     for one in found:
         figures = [_estimate_text(one.estimates[name]) for name in SHOWN]
         figures += [_estimate_text(one.estimates[name], 1e3) for name in TOOK]
-        rows.append([f"{one.system}, {one.sizes}", f"{one.flows}", *figures])
-    return columns(rows, range(1, len(rows[0])))
+        rows.append([f"{one.system}, {one.named_sizes}", f"{one.flows}", *figures])
+    table, note = columns(rows, range(1, len(rows[0]))), burst_note(found)
+    return f"{table}\n{paragraphs([note])}" if note else table
 
 
 def _estimate_text(found: Estimate, scale: float = 1.0) -> str:

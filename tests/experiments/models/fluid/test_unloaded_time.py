@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,28 +10,56 @@ from hypothesis import strategies as st
 import topos
 from experiments.models.comparison.load_capacity import workload_capacity_bps
 from experiments.models.fluid.ideal import header_efficiency
-from experiments.models.fluid.unloaded_time import idle_network_completion_s, idle_paths
+from experiments.models.fluid.unloaded_time import (
+    IdlePaths,
+    computed_routes,
+    idle_network_completion_s,
+    idle_paths,
+)
 from experiments.models.workloads.workload import Workload
 from topos.base.errors import PillarboxError
 
 volumes = st.integers(1, 10**9)
 
 
-@given(volumes, volumes, st.integers(1, 10), st.sampled_from([1500, 9000]), st.floats(0, 1e5))
+def equal_cables(count: int) -> IdlePaths:
+    """Return a path over cables of one rate and one delay."""
+    return IdlePaths(*(numpy.array([value]) for value in (float(count), 1.0, count - 1.0)))
+
+
+@given(volumes, volumes, st.integers(1, 10), st.sampled_from([1500, 9000]))
 def test_more_takes_longer_and_never_less_than_its_bytes(
-    one: int, more: int, cables: int, mtu: int, burst: float
+    one: int, more: int, cables: int, mtu: int
 ) -> None:
-    least, most = sorted((one, one + more))
-    took = idle_network_completion_s([least, most], [cables, cables], 1e7, mtu, 36, 1e-3, burst)
-    assert took[0] <= took[1]
-    assert took[1] >= (most - burst) * 8 / 1e7 + cables * 1e-3
-    without = idle_network_completion_s([least, most], [cables, cables], 1e7, mtu, 36, 1e-3)
-    assert (without >= took).all()
+    paths = equal_cables(cables)
+    took = idle_network_completion_s([one, one + more], paths, 1e7, mtu, 36, 1e-3)
+    assert took[0] < took[1]
+    assert took[1] >= (one + more) * 8 / 1e7 + cables * 1e-3
+    longer = idle_network_completion_s([one, one + more], equal_cables(cables + 1), 1e7, mtu, 36)
+    shorter = idle_network_completion_s([one, one + more], paths, 1e7, mtu, 36)
+    frames = numpy.minimum([one, one + more], mtu - 52) + 66 + 36
+    assert longer - shorter == pytest.approx(frames * 8 / 1e7)
 
 
 def test_large_flows_have_the_rate_that_headers_leave() -> None:
-    took = float(idle_network_completion_s(1e9, 4, 1e8, 9000, 36))
+    took = float(idle_network_completion_s(1e9, equal_cables(4), 1e8, 9000, 36)[0])
     assert 1e9 * 8 / took == pytest.approx(1e8 * header_efficiency(36, 9000), rel=1e-4)
+
+
+def test_ideal_is_that_of_hpcc() -> None:
+    """base_rtt + total_bytes * 8 / b (Li 2019, third.cc), with one direction and one packet less.
+
+    base_rtt has the transmission time of a packet on every cable, and total_bytes that of the
+    first packet again.
+    """
+    cables, packets, rate_bps, delay_s = 3, 7, 1e8, 2e-6
+    frame_s = 1514 * 8 / rate_bps
+    base_rtt_s = cables * delay_s + cables * frame_s
+    total_s = packets * frame_s
+    found = idle_network_completion_s(
+        packets * 1448, equal_cables(cables), rate_bps, 1500, 0, delay_s
+    )
+    assert found[0] == pytest.approx(base_rtt_s + total_s - frame_s)
 
 
 # To a server of the same switch, and to the farthest.
@@ -41,7 +70,7 @@ LONG = {"bcube,4,1": (2, 4), "dcell,4,1": (1, 5), "tree,4,4": (2, 4)}
 def test_paths_count_their_cables(spec: str) -> None:
     topology = topos.parse(spec)
     pairs = [(0, server) for server in range(1, topology.servers)]
-    found = idle_paths(topology, "shortest", pairs).cables
+    found = idle_paths(topology, computed_routes(topology, "shortest", pairs)).delays
     assert (found.min(), found.max()) == LONG[spec]
 
 
