@@ -61,7 +61,8 @@ class Row:
     event: str = ""  # fault or repair of the quantities of events
     network: str = ""  # network and routing of a computed quantity
     routing: str = ""
-    at: float | None = None  # MTU or load of a relay's quantity; None for each
+    # MTU or load of a relay's quantity, or number of servers of a read; None for each
+    at: float | None = None
     # Claim: tolerance, bound, and wanted value (default: the paper's), or share of the ideal.
     within: float | None = None
     bound: str = ""

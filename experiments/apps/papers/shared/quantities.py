@@ -21,9 +21,17 @@ if TYPE_CHECKING:
 
     from experiments.runs.trials.records import Run
 
+# Linux' minimum retransmission timeout: a read that a timeout delays takes at least this time.
+MINIMUM_RTO_S = 0.2
+
 
 class QuantityOptions(Protocol):
     """Options of a quantity, which a row of a figure has (`figure_rows.Row`)."""
+
+    @property
+    def at(self) -> float | None:
+        """Number of servers of a synchronized read."""
+        ...
 
     @property
     def after_s(self) -> float:
@@ -195,6 +203,34 @@ def over_bound(trials: SystemTrials) -> Values:
     return Values(found.bound_bps / found.goodput_bps, ideal)
 
 
+def reads_of(transfers: pandas.DataFrame, fan_in: float | None = None) -> pandas.DataFrame:
+    """Return the reads of all trials: trial, number of servers read from, and time in seconds.
+
+    Each step of synchronized reads is a read. With `fan_in`, only reads from as many servers.
+    """
+    reads = transfers.groupby(["trial", "step"], as_index=False).agg(
+        fan_in=("transfer", "size"), ready_s=("ready_s", "min"), end_s=("end_s", "max")
+    )
+    reads["took_s"] = reads.end_s - reads.ready_s
+    found = reads[["trial", "fan_in", "took_s"]]
+    return found if fan_in is None else found[found.fan_in == fan_in]
+
+
+def read_over_bound(trials: SystemTrials) -> Values:
+    """Return the mean time of a read from `at` servers, over that of the receiver's full ports."""
+    reads = reads_of(trials.run.transfers, trials.row.at).groupby("trial").took_s.mean()
+    bits = (trials.part.experiment.workload.volume_bytes or 0) * 8
+    bound_s = bits / (trials.system.topology.ports * trials.link_bps)
+    return Values(trials.by_repeat(reads / bound_s), 1.0)
+
+
+def reads_with_timeout(trials: SystemTrials) -> Values:
+    """Return the share of reads from `at` servers that took a retransmission timeout or longer."""
+    reads = reads_of(trials.run.transfers, trials.row.at)
+    late = (reads.took_s >= MINIMUM_RTO_S).groupby(reads.trial).mean()
+    return Values(trials.by_repeat(late))
+
+
 def flow_setup(trials: SystemTrials) -> Values:
     """Return the median time of the flows' TCP handshakes, in milliseconds."""
     found = trials.run.flows.groupby("trial").connect_s.median()
@@ -337,6 +373,8 @@ QUANTITIES: dict[str, Callable[[SystemTrials], Values]] = {
     "last flow": last_flow,
     "last flow over others": last_flow_over_others,
     "time over bound": over_bound,
+    "read over bound": read_over_bound,
+    "reads with a timeout": reads_with_timeout,
     "detection": detection,
     "flow set-up": flow_setup,
     "outage": outage,

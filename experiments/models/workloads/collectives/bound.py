@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from experiments.models.workloads.collectives.plan import CollectivePlan
+from experiments.models.workloads.collectives.plan import SYNCHRONIZED_READS, CollectivePlan
 from topos.base.topology import Topology
 
 
@@ -55,6 +55,11 @@ def _least_bytes_per_port(
 def _least_bytes_of_servers(plan: CollectivePlan) -> tuple[float, list[float]]:
     """Return minimum bytes of a collective: in all, and sent or received by each server."""
     ranks = plan.graph.ranks
+    if plan.operation == SYNCHRONIZED_READS:
+        received = [0.0] * ranks
+        for one, volume in zip(plan.graph.transfers, plan.volumes, strict=True):
+            received[one.receiver] += volume
+        return sum(received), received
     size = plan.size_bytes // (ranks if plan.operation == "total-exchange" else 1)
     others = size * (ranks - 1)
     if plan.operation == "all-reduce":

@@ -2,7 +2,7 @@
 
 The workload's pattern names the operation, the system's `algorithm` its algorithm. `volume_bytes`
 is the size of every server's data: at the end of a broadcast or all-gather, and at the start of
-other operations.
+other operations. Of synchronized reads it is the size of a block.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from random import Random
 from typing import Any, NamedTuple
 
@@ -32,6 +33,8 @@ ELEMENT_BYTES = 4  # size of a data element (int32) in bytes
 MOST_BYTES = 1 << 31  # maximum data of all ranks in bytes, held in one process's memory
 PAPER, RANDOM = "paper", "random"  # placements of ranks on servers: by address, or random
 PIECES = 32  # number of pieces into which a broadcast tree's data is split
+SYNCHRONIZED_READS = "synchronized-reads"
+READS = 10  # number of reads of each fan-in
 
 
 class AlgorithmRequest(NamedTuple):
@@ -59,6 +62,19 @@ class AlgorithmRequest(NamedTuple):
             f"the option {name} is a number {limit} here, not {value}",
         )
         return int(value)
+
+    def fan_ins(self) -> list[int]:
+        """Return the numbers of ranks that rank 0 reads a block from, in the order of reads."""
+        value = self.options.get("fan_in", self.ranks - 1)
+        found = list(value) if isinstance(value, list | tuple) else [value]
+        for one in found:
+            require(
+                isinstance(one, int) and not isinstance(one, bool) and 1 <= one < self.ranks,
+                f"the option fan_in is a number from 1 to {self.ranks - 1} here, or a list of "
+                f"such numbers, not {one!r}",
+            )
+        require(bool(found), "the option fan_in is an empty list: give a number of ranks to read")
+        return found
 
     def gloo_base(self) -> int:
         """Return the base of Gloo's all-reduce: BCube's ports per switch, 2 in other networks."""
@@ -180,6 +196,18 @@ def _total_exchange_maker(*, at_once: bool) -> Make:
     return make_graph
 
 
+def _synchronized_reads_graph(asked: AlgorithmRequest) -> TransferGraph:
+    """Return the transfer graph of a rank that reads blocks from several others (incast)."""
+    fan_ins, reads = asked.fan_ins(), asked.whole_number("reads", READS, 1)
+    builder = TransferGraphBuilder()
+    shares = schedules.synchronized_reads(builder, fan_ins, reads)
+    begins: list[list[int]] = [[] for _ in range(asked.ranks)]
+    for number, share in zip(chain(*(range(1, n + 1) for n in fan_ins)), shares, strict=True):
+        begins[number] += share
+    everything = range(len(fan_ins) * max(fan_ins))
+    return builder.finished_graph(begins, [everything, *[()] * (asked.ranks - 1)])
+
+
 def _schedule_graph_makers(operation: str) -> dict[str, Make]:
     return {name: _schedule_graph_maker(threads, operation) for name, threads in EXCHANGES.items()}
 
@@ -198,10 +226,13 @@ ALGORITHMS: dict[str, dict[str, Make]] = {
         "at-once": _total_exchange_maker(at_once=True),
     },
     "broadcast": {"trees": _tree_broadcast_graph, "binomial": _binomial_broadcast_graph},
+    SYNCHRONIZED_READS: {"at-once": _synchronized_reads_graph},
 }
 # Options of collective operations: every algorithm accepts all of them, as an experiment compares
 # algorithms with the same workload.
-OPTIONS = ("ranks", "placement", "parameter_servers", "base", "root", "pieces")
+OPTIONS = (
+    *("ranks", "placement", "parameter_servers", "base", "root", "pieces", "reads", "fan_in"),
+)
 
 
 def is_collective(workload: Workload) -> bool:
@@ -317,10 +348,17 @@ def plan_for(topology: Topology, workload: Workload, algorithm: str, seed: int) 
         )
     asked = AlgorithmRequest(topology, _rank_servers(topology, workload, seed), workload.options)
     graph = known[name](asked)
-    copies = asked.ranks if workload.pattern == "total-exchange" else 1
+    copies = _copies(asked, workload)
     _check_volume(workload, graph, copies)
     size_bytes = copies * workload.volume_bytes // ELEMENT_BYTES * ELEMENT_BYTES
     return CollectivePlan(workload.pattern, name, graph, asked.servers, size_bytes)
+
+
+def _copies(asked: AlgorithmRequest, workload: Workload) -> int:
+    """Return the number of different data of `volume_bytes` in a collective operation."""
+    if workload.pattern == SYNCHRONIZED_READS:
+        return len(asked.fan_ins())
+    return asked.ranks if workload.pattern == "total-exchange" else 1
 
 
 def most_bytes(ranks: int) -> int:

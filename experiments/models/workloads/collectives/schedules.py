@@ -12,11 +12,15 @@ Each takes a `TransferGraphBuilder` and adds transfers to it, step by step. Rank
   ranks, one digit per step, as halving and doubling does by bits. BML does so in as many threads as
   there are digits, each with its own part of the data, and each starting with another digit: all
   ports of a BCube server are busy in every step.
+- Synchronized reads: Phanishayee et al., "Measurement and analysis of TCP throughput collapse in
+  cluster-based storage systems", FAST 2008; the block of fixed size is that of Alizadeh et al.,
+  "Data center TCP (DCTCP)", SIGCOMM 2010, section 4.2.1.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from math import prod
 from typing import Protocol
 
@@ -214,6 +218,39 @@ def direct_exchange(builder: TransferGraphBuilder, ranks: int, *, at_once: bool)
             sent[rank].append(number)
             sent[other].append(number)
         latest = sent
+
+
+def synchronized_reads(
+    builder: TransferGraphBuilder, fan_ins: Sequence[int], reads: int
+) -> list[range]:
+    """Add the transfers of rank 0 that reads blocks, each from several ranks simultaneously.
+
+    A block is read `reads` times from the first n other ranks for each n of `fan_ins`, a share of
+    it from each; a read begins when the last one is complete. Blocks of different fan-ins are
+    different chunks, as many as the largest fan-in. Return the chunks of each fan-in, by rank from
+    1 on.
+
+    >>> builder = TransferGraphBuilder()
+    >>> synchronized_reads(builder, [1, 2], 1)
+    [range(0, 2), range(2, 3), range(3, 4)]
+    >>> [(one.sender, one.size, one.step, one.after) for one in builder.transfers]
+    [(1, 2, 0, ()), (1, 1, 1, (0,)), (2, 1, 1, (0,))]
+    """
+    parts, latest, step = max(fan_ins), list[int](), 0
+    held = []
+    for number, fan_in in enumerate(fan_ins):
+        bounds = [number * parts + rank * parts // fan_in for rank in range(fan_in + 1)]
+        shares = [range(*ends) for ends in pairwise(bounds)]
+        held += shares
+        for _ in range(reads):
+            latest = [
+                builder.add_transfer(
+                    rank, 0, share.start, len(share), reduce=False, step=step, after=latest
+                )
+                for rank, share in enumerate(shares, start=1)
+            ]
+            step += 1
+    return held
 
 
 def broadcast_by_trees(builder: TransferGraphBuilder, trees: Sequence[Tree], pieces: int) -> None:

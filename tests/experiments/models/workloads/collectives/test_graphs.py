@@ -120,6 +120,21 @@ def test_every_bml_transfer_is_one_hop_and_all_ports_are_busy_in_every_step() ->
         assert set(used.values()) == {6 if step in (0, 3) else 2}
 
 
+def test_reads_are_one_after_the_other_and_of_a_whole_block() -> None:
+    network, block = topos.parse("bcube,4,1"), 120_000
+    options = {"fan_in": [1, 4, 15], "reads": 2}
+    plan = planned("bcube,4,1", "synchronized-reads", volume_bytes=block, **options)
+    by_step: dict[int, list[int]] = {}
+    for number, one in enumerate(plan.graph.transfers):
+        by_step.setdefault(one.step, []).append(number)
+        assert one.after == tuple(by_step.get(one.step - 1, ()))
+        assert one.receiver == 0
+    assert [len(numbers) for numbers in by_step.values()] == [1, 1, 4, 4, 15, 15]
+    assert all(sum(plan.volumes[n] for n in numbers) == block for numbers in by_step.values())
+    # Six blocks enter rank 0 by two ports.
+    assert collective_time_bound_s(network, plan, 8.0) == 6 * block / 2
+
+
 @pytest.mark.parametrize("change", ["forgets", "doubles", "races", "lacks", "loops"])
 def test_the_check_finds_what_is_wrong(change: str) -> None:
     graph = planned("tree,2,2", "all-reduce", "ring").graph
@@ -158,6 +173,11 @@ def test_the_check_finds_what_is_wrong(change: str) -> None:
         (("bcube,4,1", "broadcast", "trees"), {"root": "0.1"}, "root is a whole number"),
         (("bcube,4,1", "broadcast", "trees"), {"ranks": 3}, "pass servers that are no ranks"),
         (("bcube,4,1", "all-reduce", "ring"), {"placement": "best"}, "not 'best'"),
+        (("bcube,4,1", "synchronized-reads"), {"fan_in": 16}, "from 1 to 15 here"),
+        (("bcube,4,1", "synchronized-reads"), {"fan_in": [4, 0]}, "a list of such numbers, not 0"),
+        (("bcube,4,1", "synchronized-reads"), {"fan_in": []}, "an empty list"),
+        (("bcube,4,1", "synchronized-reads"), {"reads": 0}, "a number of at least 1 here, not 0"),
+        (("bcube,4,1", "synchronized-reads", "", 59), {"fan_in": [1, 15]}, "60 or more, not 59"),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(
