@@ -16,6 +16,7 @@ from experiments.base import units
 from experiments.base.units import three_figures
 from experiments.models.workloads.sizes import ALL
 from experiments.runs.reporting import style
+from experiments.runs.reporting.drawing.network_figure import PAPER
 from experiments.runs.reporting.tables import Row, Table
 from experiments.runs.trials.slowdowns import burst_note, slowdowns_in
 from experiments.runs.trials.statistics import Estimate
@@ -123,8 +124,15 @@ def _draw_lines(
         )
         if "burst_flows" in own:
             hollow = own[own["burst_flows"] > 0]
-            look = {"color": colour, "marker": style.marker_of(index), "markersize": 4}
-            axes.plot(hollow[x], hollow[column], linestyle="", markerfacecolor=style.PAPER, **look)
+            axes.plot(
+                hollow[x],
+                hollow[column],
+                color=colour,
+                linestyle="",
+                marker=style.marker_of(index),
+                markersize=4,
+                markerfacecolor=PAPER,
+            )
         entries[style.shown(system) + ("" if valid else " (invalid)")] = line
     return entries
 

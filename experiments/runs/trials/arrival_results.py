@@ -48,14 +48,14 @@ def flow_columns(order: TrialOrder, found: TrialMeasurements) -> list[Row]:
     rows: list[Row] = []
     for result in found.results:
         measured = window.from_s <= result.flow.start_s <= window.until_s
-        row = {"measured": measured, "completion_s": _completion_s(result)}
+        row: Row = {"measured": measured, "completion_s": _completion_s(result)}
         rows.append(row | {"alone_s": None, "slowdown": None, "burst_bytes": None})
     # Without a rate, or with a router of the user's own, the ideal is unknown.
     if system.rate_mbit is not None and not found.routing.endswith(".py"):
         for row, known in zip(rows, _ideal_columns(system, system.rate_mbit, found), strict=True):
             row |= known
             if row["completion_s"] is not None:
-                row["slowdown"] = row["completion_s"] / row["alone_s"]
+                row["slowdown"] = row["completion_s"] / known["alone_s"]
     return rows
 
 

@@ -139,9 +139,10 @@ def _flow_path(
             following = next_of.get((following, key))
         is_whole = passed[-1] == flow["destination"] and key[2] == TCP
         return tuple(passed) if is_whole else ()
+    if flow.get("protocol") != TCP:
+        return ()
     path = flow.get("path") or ()
-    passed = _passed(path) if isinstance(path, Mapping) else tuple(path)
-    return passed if flow.get("protocol") == TCP else ()
+    return _passed(path) if isinstance(path, Mapping) else tuple(path)
 
 
 def _passed(path: Mapping[str, Any]) -> Addresses:

@@ -18,9 +18,9 @@ from experiments.runs.plans.drawn_arrivals import arrivals_of
 from experiments.runs.plans.experiment import Experiment, System
 from experiments.runs.plans.loading import under_loads
 from experiments.runs.reporting import slowdown_figures as shown
+from experiments.runs.reporting.drawing.network_figure import PAPER
 from experiments.runs.reporting.report_page import write_report
 from experiments.runs.reporting.run_reading import read
-from experiments.runs.reporting.style import PAPER
 from experiments.runs.trials import manifest
 from experiments.runs.trials.experiment_run import orders_of, run
 from experiments.runs.trials.order import TrialMeasurements, TrialOrder
