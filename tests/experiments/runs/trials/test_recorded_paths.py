@@ -88,11 +88,11 @@ def test_paths_are_computed_only_for_flows_without_a_recorded_path(
 ) -> None:
     computed: list[tuple[int, int]] = []
 
-    def static_paths(topology, routing, pairs, failures):
+    def static_flow_paths(topology, routing, pairs, failures):
         computed.extend(pairs)
         return [None] * len(pairs)
 
-    monkeypatch.setattr(recorded_paths, "static_paths", static_paths)
+    monkeypatch.setattr(recorded_paths, "static_flow_paths", static_flow_paths)
     recorded = [("0.0", "1.0", "1.1"), (), ("0.0", "0.1")]
     found = paths_of(topos.parse("bcube,2,1"), "bsr", [(0, 3), (3, 0), (0, 1)], recorded)
     assert computed == [(3, 0)]
