@@ -152,6 +152,7 @@ setup(
         "experiments.apps.page": ["web/*"],
         "experiments.apps.papers": ["*/*.toml"],
         "experiments.lab.controls": ["*.c", "*.h"],
+        "experiments.lab.linux": ["*.c"],
         "experiments.runs.reporting": ["templates/*"],
         "pillarbox-stubs": ["*.pyi"],
         "hosts.live": ["*.c", "*.h"],  # compiled where they are to run

@@ -2,9 +2,11 @@
 
 A packet of an application is sent along a pinned path if its source is the address of one of this
 server's ports, or its destination is the address of a port, or if it belongs to a Multipath TCP
-connection between the servers' own addresses. Such a connection uses port 0 of the lower-numbered
-server, so that its first subflow also has a path that both servers compute. The packet carries the
-whole path in a source-route header (`hosts.wire.source_route`), and relays keep no state.
+connection between the servers' own addresses. Such a connection uses port 0 of its client, whose
+further subflows use the addresses of its other ports. The client is the server with the higher TCP
+port, so that both servers compute the same path: Linux gives clients ports from 32768 on, which
+programs do not listen on. The packet carries the whole path in a source-route header
+(`hosts.wire.source_route`), and relays keep no state.
 
 If the next hop is down, the server that detects it passes the packet to the network's own routing
 (`Router.rerouted`), which carries it from there on. A relay also notifies the source, as a relay of
@@ -133,7 +135,7 @@ class Pinning:
         if port is None and far is None:
             if not is_mptcp(packet):
                 return None
-            if self._router.server < destination:
+            if self._is_client(flow, destination):
                 port = 0
             else:
                 end = End(destination, 0)
@@ -144,6 +146,11 @@ class Pinning:
             hops = hops_of(self._topology, path) if path else None
             self._paths[end, port] = (path, hops) if path and hops else None
         return self._paths[end, port]
+
+    def _is_client(self, flow: FlowKey, destination: int) -> bool:
+        """Return True if this server, the source of a TCP flow, is the flow's client."""
+        ports = flow.source_port, flow.destination_port
+        return ports[0] > ports[1] or (ports[0] == ports[1] and self._router.server < destination)
 
     def _has_failed(self, path: Path) -> bool:
         """Return True if relays have reported a link of this path as down."""

@@ -117,11 +117,14 @@ def tc_header(index: int, handle: int, parent: int, info: int = 0) -> bytes:
 
 
 class Netlink:
-    """A rtnetlink socket of the network namespace in which it was opened."""
+    """A netlink socket of the network namespace in which it was opened.
 
-    def __init__(self) -> None:
+    Its protocol is rtnetlink, or generic netlink (`nl.NETLINK_GENERIC`).
+    """
+
+    def __init__(self, protocol: int = socket.NETLINK_ROUTE) -> None:
         self._socket = socket.socket(
-            socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE
+            socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, protocol
         )
         self._socket.setsockopt(socket.SOL_SOCKET, nl.SO_RCVBUFFORCE, BUFFER_BYTES)
         self._socket.setsockopt(nl.SOL_NETLINK, nl.NETLINK_CAP_ACK, 1)

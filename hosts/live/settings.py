@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 UNLIMITED_BPS = 10e9  # port rate in bit/s that routers assume in a lab without a rate limit
+TCP, MPTCP = "tcp", "mptcp"  # transport protocols
 MOST_AT_ONCE = 64  # maximum number of servers started with one message to the nursery
 
 
@@ -30,6 +31,11 @@ class LabSettings:
     tcp: str = ""
     # Addresses of servers' ports, next to the servers' own (`hosts.base.pinned_paths`)
     port_addresses: bool = False
+    # transport protocol of traffic tools: tcp, or mptcp (Multipath TCP), which gives servers an
+    # address for each port, and a connection a subflow by each port
+    transport: str = TCP
+    # subflows of a Multipath TCP connection, the first included; None for one by each port
+    subflows: int | None = None
     queue: str = "droptail"  # queueing of every port: droptail, codel, fq_codel or ecn
     # queue length of every port in packets, bytes or time: "100 packets", "150 kB", "10ms"
     queue_length: str = ""
@@ -44,6 +50,11 @@ class LabSettings:
     def rate_bps(self) -> float:
         """Rate of every port that routers assume, in bit/s."""
         return UNLIMITED_BPS if self.rate_mbit is None else self.rate_mbit * 1e6
+
+    @property
+    def multipath(self) -> bool:
+        """True if traffic tools send with Multipath TCP."""
+        return self.transport == MPTCP
 
     def plain(self) -> dict[str, Any]:
         """Return the lab settings by name, without those that a subclass adds."""

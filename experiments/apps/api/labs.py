@@ -65,6 +65,11 @@ class Lab:
     port_addresses : bool
         True for an IP address per port of a server, such as ``0.0%1``: packets of two addresses
         keep to their ports.
+    mptcp : bool
+        Multipath TCP: each port of a server has an address, and a connection a subflow by
+        each port of its client.
+    subflows : int, optional
+        Subflows of a Multipath TCP connection; by default one by each port.
     queue : str
         Queueing discipline of every port.
     queue_length : str
@@ -104,6 +109,8 @@ class Lab:
         mtu: int = 1500,
         tcp: str = "",
         port_addresses: bool = False,
+        mptcp: bool = False,
+        subflows: int | None = None,
         queue: Literal["droptail", "codel", "fq_codel", "ecn"] = "droptail",
         queue_length: str = "",
         gateways: Sequence[str] = (),
@@ -125,6 +132,7 @@ class Lab:
             "loss": loss,
             "mtu": mtu,
             "tcp": tcp,
+            "subflows": subflows,
             "queue": queue,
             "queue_length": queue_length,
             "machines": machines,
@@ -135,6 +143,7 @@ class Lab:
         given = {name: value for name, value in options.items() if value not in (None, "")}
         words = [f"{_command_line_option(name)}={value}" for name, value in given.items()]
         words += ["--port-addresses"] if port_addresses else []
+        words += ["--mptcp"] if mptcp else []
         words += [f"--gateway={server}" for server in gateways]
         words += [f"--controller={file}" for file in controller]
         with tempfile.TemporaryFile() as errors:

@@ -36,7 +36,10 @@ class DistributedTrialBackend(TrialBackend):
     def tool(self, order: TrialOrder) -> Tool:
         """Return the traffic generator for all flows of a trial."""
         workload = order.workload
-        sending = Sending(workload.congestion, workload.interval_s, workload.timeout_s)
+        multipath = self.lab.settings.multipath
+        sending = Sending(
+            workload.congestion, workload.interval_s, workload.timeout_s, multipath=multipath
+        )
         arrive = workload.arrivals is not None
         return Generators(self._fabric, order.flows, sending, arrive=arrive)
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.apps.cluster.flow_ends import ELSEWHERE
 from experiments.lab.traffic.generator import (
-    check_congestion_control,
+    check_sending,
     interval_length_s,
     tool_manifest_entries,
     total_cost,
 )
 from experiments.lab.traffic.generator_process import ANSWER_S
-from experiments.lab.traffic.generator_worker import ROW
+from experiments.lab.traffic.generator_worker import ROW, SUBFLOW_ROW
 from experiments.lab.traffic.open_loop import TOGETHER
 from experiments.models.workloads.flows import (
     COMPLETED,
@@ -27,6 +27,7 @@ from experiments.models.workloads.flows import (
     Interval,
     Progress,
     Sending,
+    SubflowInterval,
 )
 from topos.base.errors import PillarboxError, require
 
@@ -85,13 +86,14 @@ class Generators:
 
     def prepare(self) -> None:
         """Connect every flow; a flow that cannot connect fails, and the others continue."""
-        check_congestion_control(self._sending.congestion)
+        check_sending(self._sending)
         how = {
             "flows": len(self._flows),
             "arrive": self._arrive,
             "dead": sorted(self._fabric.lab.dead),
             "congestion": self._sending.congestion,
             "most_bps": self._sending.most_bps,
+            "multipath": self._sending.multipath,
             "interval_s": self.interval_s,
             "timeout_s": self._sending.timeout_s,
             "together": min(TOGETHER, len(self._flows)) if self._arrive else len(self._flows),
@@ -195,15 +197,23 @@ class Generators:
         self._costs = [one["cost"] for one in found.values()]
         ends: dict[tuple[int, int], list[Any]] = {}
         rows: dict[tuple[int, int], list[Interval]] = defaultdict(list)
+        subflows: dict[int, list[SubflowInterval]] = defaultdict(list)
         for machine, one in found.items():
             for number, *fields in one["flows"]:
                 ends[machine, number] = fields
-            for number, *fields in ROW.iter_unpack(base64.b64decode(one["rows"])):
+            packed = base64.b64decode(one["rows"])
+            subflows_at = len(packed) - one["subflow_bytes"]
+            for number, *fields in SUBFLOW_ROW.iter_unpack(packed[subflows_at:]):
+                subflows[number].append(SubflowInterval(*fields))
+            for number, *fields in ROW.iter_unpack(packed[:subflows_at]):
                 row = Interval(*fields)
                 if machine != self._fabric.machine_of(self._flows[number].source):
                     row = row._replace(retransmits=None, rtt_us=None, cwnd_bytes=None)
                 rows[machine, number].append(row)
-        return [self._result(flow, ends, rows) for flow in self._flows]
+        ended = [self._result(flow, ends, rows) for flow in self._flows]
+        for result in ended:
+            result.subflows = subflows[result.flow.number]
+        return ended
 
     def _result(
         self,
@@ -248,18 +258,18 @@ def combined_outcome(sent: Sequence[Any], received: Sequence[Any]) -> list[Any]:
     The receiving end knows the delivered bytes and whether the flow completed. If it did not, the
     sending end may know the reason.
 
-    >>> sent = ["completed", "", 0.1, None, 0, 7, 2, 0.01]
-    >>> combined_outcome(sent, ["completed", "", None, 1.5, 900, 0, 0, None])
-    ['completed', '', 0.1, 1.5, 900, 7, 2, 0.01]
-    >>> broke = ["failed", "its connection broke: Broken pipe", None, None, 5, 0, 0, None]
-    >>> combined_outcome(["failed", "server 0.0 died", 0.1, None, 0, 1, 1, None], broke)
-    ['failed', 'server 0.0 died', 0.1, None, 5, 1, 1, None]
+    >>> sent = ["completed", "", 0.1, None, 0, 7, 2, 0.01, False]
+    >>> combined_outcome(sent, ["completed", "", None, 1.5, 900, 0, 0, None, False])
+    ['completed', '', 0.1, 1.5, 900, 7, 2, 0.01, False]
+    >>> broke = ["failed", "its connection broke: Broken pipe", None, None, 5, 0, 0, None, False]
+    >>> combined_outcome(["failed", "server 0.0 died", 0.1, None, 0, 1, 1, None, False], broke)
+    ['failed', 'server 0.0 died', 0.1, None, 5, 1, 1, None, False]
     """
     status, why, _, end_s, delivered, *_ = received
-    _, why_sender, begin_s, _, _, retransmits, tries, connect_s, *reordering = sent
+    _, why_sender, begin_s, _, _, retransmits, tries, connect_s, *state = sent
     own = why if why != ELSEWHERE else ""
     reason = "" if status == COMPLETED else why_sender or own or why
-    return [status, reason, begin_s, end_s, delivered, retransmits, tries, connect_s, *reordering]
+    return [status, reason, begin_s, end_s, delivered, retransmits, tries, connect_s, *state]
 
 
 def combined_samples(sent: Sequence[Interval], received: Sequence[Interval]) -> list[Interval]:

@@ -149,8 +149,8 @@ def main() -> None:
     write_message({"connected": sum(not one.ended for one in connections)})
     cost = loop.run(lines.next()["at_s"])
     flows = [[one.flow.number, *loop.flow_result_fields(one)] for one in connections]
-    write_message({"flows": flows, "cost": cost, "rows": len(loop.rows)})
-    sys.stdout.buffer.write(loop.rows)
+    write_message({"flows": flows, "cost": cost, "subflow_bytes": len(loop.subflow_rows)})
+    sys.stdout.buffer.write(loop.rows + loop.subflow_rows)
 
 
 def connect(

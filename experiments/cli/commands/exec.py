@@ -13,10 +13,20 @@ from experiments.base.arguments import complete, lab
 @lab
 @click.option("--user", metavar="NAME", help="User to run the program as (default: root).")
 @click.option("--raw", is_flag=True, help="Do not replace server addresses in CMD by IP addresses.")
+@click.option(
+    "--mptcp",
+    is_flag=True,
+    help="Use Multipath TCP for the program's TCP sockets; the lab runs with `up --mptcp`.",
+)
 @click.argument("server", shell_complete=complete("servers"), metavar="ADDR")
 @click.argument("program", metavar="[CMD...]", nargs=-1, type=click.UNPROCESSED)
 def command(
-    number: int | None, user: str | None, raw: bool, server: str, program: tuple[str, ...]
+    number: int | None,
+    user: str | None,
+    raw: bool,
+    mptcp: bool,
+    server: str,
+    program: tuple[str, ...],
 ) -> int:
     """Run a program on a server of a running lab, or a shell without CMD.
 
@@ -29,20 +39,28 @@ def command(
     sudo ./pillarbox exec 0.0 ping -c 3 4.3
     sudo ./pillarbox exec 0.0
     sudo ./pillarbox exec 4.3 iperf3 -s
+    sudo ./pillarbox exec --mptcp 0.0 iperf3 -c 4.3
     sudo ./pillarbox exec --user nobody 4.3 python3 their_server.py
     sudo ./pillarbox exec outside curl http://1.2/       the client of a lab with gateways
     """
     from experiments.lab.emulation import lab_registry
     from experiments.lab.emulation.server_names import with_ips
     from experiments.lab.linux import cgroups
+    from experiments.lab.linux.mptcp import with_multipath
     from experiments.lab.linux.unprivileged import account_of
-    from experiments.runs.control.client import entrance_anywhere
+    from experiments.runs.control.client import ask, entrance_anywhere
     from experiments.runs.control.server_program import AS_USER, exit_code, run_within
+    from hosts.live.settings import MPTCP
+    from topos.base.errors import require
     from topos.base.spec import parse
 
     found = entrance_anywhere(lab_registry.folder_of(number), server)
     words = list(program) if raw else with_ips(parse(found.network), program)
     words = words or ["env", f"PS1={found.prompt}", "bash", "--norc"]
+    if mptcp:
+        about = ask(lab_registry.folder_of(number), ask="about")
+        require(about["transport"] == MPTCP, "start the lab with `up --mptcp`")
+        words = with_multipath(words)
     if found.reach:
         become = [AS_USER, user] if user else []
         os.execv(found.reach[0], [*found.reach, *become, *words])

@@ -138,7 +138,11 @@ def command(
     from experiments.runs.trials.experiment_run import new_name, orders_of, run
     from experiments.runs.trials.slowdowns import slowdowns
     from experiments.runs.trials.summary import advice, text_of
+    from experiments.runs.trials.unsupported import without_unsupported
 
+    experiment, left_out = without_unsupported(experiment)
+    for sentence in left_out:
+        click.echo(f"pillarbox: {sentence}", err=True)
     trials = sum(len(block) for block in blocks(experiment) if block[0].repeat < experiment.repeats)
     folder = resume or out or new_name(experiment)
     orders = orders_of(experiment)  # Raises errors before the progress display starts.

@@ -82,6 +82,18 @@ if TYPE_CHECKING:
     help="Give every port of a server an IP address; packets of two addresses keep to their ports.",
 )
 @click.option(
+    "--mptcp",
+    is_flag=True,
+    help="Multipath TCP: each port of a server has an address, and a connection a subflow by each "
+    "port of its client (see `exec --mptcp`).",
+)
+@click.option(
+    "--subflows",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Subflows of a Multipath TCP connection (default: number of a server's ports).",
+)
+@click.option(
     "--queue",
     type=click.Choice(["droptail", "codel", "fq_codel", "ecn"]),
     default="droptail",
@@ -152,6 +164,7 @@ def command(
     terminals: bool,
     no_sandbox: bool,
     quiet: bool,
+    mptcp: bool,
     controller: tuple[str, ...],
     **how: Any,
 ) -> int:
@@ -166,6 +179,7 @@ def command(
     sudo ./pillarbox up bcube,4,1 --routing bsr --rate-mbit 100 --exec commands.txt
     sudo ./pillarbox up bcube,4,1,rates=9:1 --rate-mbit 10
     sudo ./pillarbox up bcube,4,1 --port-addresses
+    sudo ./pillarbox up bcube,4,1 --mptcp
     sudo ./pillarbox up dcell,4,1 --detach
     sudo ./pillarbox up tree,4,4 --controller my_switch.py
     sudo ./pillarbox up dcell,4,1 --machines 2
@@ -217,9 +231,10 @@ def command(
     from experiments.lab.linux.sweep import SweptLab
     from experiments.runs.control import prompt
     from experiments.runs.control.service import Service
-    from hosts.live.settings import LabSettings
+    from hosts.live.settings import MPTCP, TCP, LabSettings
 
     settings = LabSettings(
+        transport=MPTCP if mptcp else TCP,
         routing=str(Path(routing).resolve()) if routing.endswith(".py") else routing,
         rate_mbit=rate_mbit or None,
         controller=controller,

@@ -32,6 +32,7 @@ def probes() -> list[Probe]:
         tun,
         ebpf,
         controls,
+        multipath_tcp,
     ]
 
 
@@ -196,6 +197,17 @@ def controls() -> Finding:
     costs = "no congestion control of your own (cc, --tcp); the kernel's remain"
     mend = "use Linux 6.4 or later with BTF, and install clang and libbpf-dev"
     return finding("TCP controls", "eBPF can control TCP", lack, costs, mend)
+
+
+def multipath_tcp() -> Finding:
+    """Return whether the kernel has Multipath TCP."""
+    if os.geteuid() != 0:
+        return Finding("Multipath TCP", UNKNOWN, NEEDS_ROOT)
+    from experiments.lab.linux import mptcp
+
+    costs = "no lab with `up --mptcp`; experiments leave systems with transport mptcp out"
+    mend = "use Linux 6.5 or later with CONFIG_MPTCP"
+    return finding("Multipath TCP", "subflows can be opened", mptcp.missing(), costs, mend)
 
 
 @contextmanager

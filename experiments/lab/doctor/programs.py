@@ -15,7 +15,7 @@ ASK_S = 10.0
 
 def probes() -> list[Probe]:
     """Return `doctor`'s checks of installed programs, in the order of the report."""
-    return [mininet, iperf3, tools, open_vswitch, openflow, tshark]
+    return [mininet, iperf3, multipath_tcp, tools, open_vswitch, openflow, tshark]
 
 
 def mininet() -> Finding:
@@ -39,6 +39,16 @@ def iperf3() -> Finding:
         lack = "" if found >= OLDEST else f"{release} is older than {oldest}"
     costs = "experiments use the built-in generator only"
     return finding("iperf3", release, lack, costs, PROVISION)
+
+
+def multipath_tcp() -> Finding:
+    """Return whether programs can use Multipath TCP in place of TCP."""
+    from experiments.lab.linux import mptcp
+
+    lack = mptcp.lack_for_programs()
+    costs = "only programs that open Multipath TCP sockets themselves use it, and the generator"
+    mend = "install clang, binutils and libc6-dev"
+    return finding("exec --mptcp", "TCP sockets can become Multipath TCP", lack, costs, mend)
 
 
 def tools() -> Finding:

@@ -140,6 +140,8 @@ class Lab:
         check_settings(topology, settings)
         # Without relays, a user's OpenFlow application routes; its paths are not computed.
         own = map(application_file, settings.controller[:1] if topology.ports == 1 else ())
+        if settings.multipath:  # its subflows are pinned by the addresses of ports
+            settings = replace(settings, port_addresses=True)
         self.routing = "".join(own) or settings.routing or usual_routing(topology)
         self.gateways = list(dict.fromkeys(gateways))
         if gateways:
@@ -392,6 +394,7 @@ class Lab:
             "level_rates_mbit": rates_mbit_of_levels(self.topology, self.settings.rate_mbit),
             "queue_bytes": self.net.queue_bytes,
             **({"tcp": self.tcp} if self.tcp else {}),
+            **({"transport": self.settings.transport} if self.settings.multipath else {}),
             "dead": [self.topology.address(server) for server in sorted(self.dead)],
             "faults": [[fault.kind, *self.names_in(fault)] for fault in self.faults.active],
             "failures": failure_texts(self.topology, self.failures()),

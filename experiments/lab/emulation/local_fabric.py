@@ -18,7 +18,7 @@ from experiments.lab.emulation.meter import Meter, MeterReading
 from experiments.lab.emulation.nodes import LabSwitch, sent_bytes_and_frames
 from experiments.lab.emulation.packet_tracing import PacketTracer
 from experiments.lab.emulation.resizing import resize
-from experiments.lab.linux import congestion, shaping
+from experiments.lab.linux import congestion, mptcp, shaping
 from experiments.lab.linux.namespaces import write_sysctl
 from experiments.lab.linux.queueing import Queue
 from experiments.lab.observe.pings import echoes
@@ -54,6 +54,8 @@ class LocalFabric:
     def attach(self, lab: Lab) -> None:
         """Set the lab, start the nursery of its forwarders, and make its nodes and cables."""
         self.lab = lab
+        if lab.settings.multipath:
+            mptcp.check_supported()
         settings = replace(lab.settings, routing=lab.routing, plane=lab.plane)
         self.forwarders = None
         if lab.relays:
@@ -103,6 +105,7 @@ class LocalFabric:
         lab, net = self.lab, self.net
         net.start()
         self._choose_control()
+        self._set_up_multipath()
         # A user's controller sees ARP requests, as on hardware.
         static_arp = not (lab.relays or lab.settings.controller)
         if static_arp and lab.topology.servers <= MOST_STATIC_ARP:
@@ -132,6 +135,14 @@ class LocalFabric:
                     # The control is for programs that choose it, as traffic tools do: `up` refuses
                     # it by `congestion.check_default`.
                     return
+
+    def _set_up_multipath(self) -> None:
+        """Set up Multipath TCP on all servers, if the lab's transport is Multipath TCP."""
+        if not self.lab.settings.multipath:
+            return
+        for server in self.lab.here():
+            with self.lab.host(server).live_namespace():
+                mptcp.set_up(self.lab.topology, server, self.lab.settings.subflows)
 
     def _name_servers(self) -> None:
         server_names.make_known(
@@ -208,6 +219,7 @@ class LocalFabric:
         resize(self.net, after)
         self.lab.topology = self.tracer.topology = after
         self._choose_control()
+        self._set_up_multipath()
 
     def set_failures(self, failures: Failures) -> None:
         """Report failures that change a carrier to switches that route."""

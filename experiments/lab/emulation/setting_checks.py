@@ -14,8 +14,8 @@ from experiments.lab.linux import congestion, shaping
 from experiments.lab.linux.queueing import Queue
 from hosts.base.load import router_for
 from hosts.base.timers import timers_for
-from hosts.live.settings import LabSettings
-from topos.base.errors import InvalidValueError, PillarboxError, UnknownNameError, require
+from hosts.live.settings import MPTCP, TCP, LabSettings
+from topos.base.errors import InvalidValueError, PillarboxError, UnknownNameError, meant, require
 from topos.base.topology import Topology
 
 PLANES = ("auto", "python", "ebpf", "ovs")
@@ -115,6 +115,33 @@ def _check_port_addresses(topology: Topology, settings: LabSettings) -> None:
         topology.check_ports_addressable()
 
 
+def _check_transport(topology: Topology, settings: LabSettings) -> None:
+    known = (TCP, MPTCP)
+    require(
+        settings.transport in known,
+        f"there is no transport {settings.transport!r}: {meant(settings.transport, known)}",
+        UnknownNameError,
+    )
+    if settings.multipath:
+        require(
+            topology.ports > 1,
+            f"Multipath TCP needs servers with several ports, and those of {topology.spec} have "
+            "one: use transport tcp",
+        )
+        topology.check_ports_addressable()
+
+
+def _check_subflows(topology: Topology, settings: LabSettings) -> None:
+    if settings.subflows is None:
+        return
+    require(settings.multipath, "subflows are those of Multipath TCP: set transport = mptcp")
+    require(
+        1 <= settings.subflows <= topology.ports,
+        f"a connection in {topology.spec} has 1 to {topology.ports} subflows (one by each port), "
+        f"not {settings.subflows}",
+    )
+
+
 def _check_queue(_topology: Topology, settings: LabSettings) -> None:
     Queue(settings.queue).check()
 
@@ -139,6 +166,8 @@ _CHECKS: dict[str, Callable[[Topology, LabSettings], None]] = {
     "mtu": _check_mtu,
     "tcp": _check_tcp,
     "port_addresses": _check_port_addresses,
+    "transport": _check_transport,
+    "subflows": _check_subflows,
     "queue": _check_queue,
     "queue_length": _check_queue_length,
     "catch_up": _check_catch_up,

@@ -21,8 +21,21 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.lab.linux.congestion import in_kernel
 from experiments.lab.traffic.generator_process import ANSWER_S, GeneratorProcess, last_log_line
-from experiments.lab.traffic.generator_worker import BOARD_BYTES, ROW, GeneratorTask
-from experiments.models.workloads.flows import Flow, FlowResult, Interval, Progress, Sending
+from experiments.lab.traffic.generator_worker import (
+    BOARD_BYTES,
+    ROW,
+    SUBFLOW_ROW,
+    GeneratorTask,
+)
+from experiments.models.workloads.flows import (
+    Flow,
+    FlowResult,
+    Interval,
+    Progress,
+    Sending,
+    SubflowInterval,
+)
+from hosts.live.settings import MPTCP, TCP
 from topos.base.errors import PillarboxError, UnsupportedError, require
 
 if TYPE_CHECKING:
@@ -74,7 +87,7 @@ class Generator:
 
     def prepare(self) -> None:
         """Start the generator processes, which connect every flow or mark it as failed."""
-        check_congestion_control(self._sending.congestion)
+        check_sending(self._sending)
         count = min(self.most_processes, len(self._flows))
         with self._log.open("wb") as log:
             for first in range(count):
@@ -102,6 +115,7 @@ class Generator:
             "events": [str(log.resolve()), known_bytes],
             "congestion": self._sending.congestion,
             "most_bps": self._sending.most_bps,
+            "multipath": self._sending.multipath,
             "interval_s": self.interval_s,
             "timeout_s": self._sending.timeout_s,
             "together": len(self._flows),
@@ -157,8 +171,11 @@ class Generator:
             costs.append(outcome["cost"])
             for number, fields in zip(process.flows, outcome["flows"], strict=True):
                 results[number] = FlowResult(self._flows[number], self.name, *fields)
-            for number, *fields in ROW.iter_unpack(rows):
+            subflows_at = len(rows) - outcome["subflow_bytes"]
+            for number, *fields in ROW.iter_unpack(rows[:subflows_at]):
                 results[number].intervals.append(Interval(*fields))
+            for number, *fields in SUBFLOW_ROW.iter_unpack(rows[subflows_at:]):
+                results[number].subflows.append(SubflowInterval(*fields))
         self._cost = total_cost(costs)
         return [results.get(flow.number) or self._aborted_result(flow) for flow in self._flows]
 
@@ -205,6 +222,7 @@ def tool_manifest_entries(tool: str, sending: Sending, interval_s: float) -> dic
         "tool": tool,
         "python": platform.python_version(),
         "kernel": platform.release(),
+        "transport": MPTCP if sending.multipath else TCP,
         "congestion": sending.congestion,
         "most_bps": sending.most_bps,
         "interval_s": interval_s,
@@ -219,6 +237,16 @@ def interval_length_s(flows: int, wanted_s: float, rows_per_s: int = MOST_ROWS_P
     """
     require(wanted_s > 0, f"interval_s must be more than 0, not {wanted_s}")
     return round(wanted_s * max(1, -(-flows // int(rows_per_s * wanted_s + 0.5))), 9)
+
+
+def check_sending(sending: Sending) -> None:
+    """Raise PillarboxError if this kernel lacks the TCP settings of flows."""
+    check_congestion_control(sending.congestion)
+    require(
+        not (sending.multipath and sending.most_bps),
+        "the kernel limits the rate of no Multipath TCP connection: use transport tcp",
+        UnsupportedError,
+    )
 
 
 def check_congestion_control(name: str) -> None:

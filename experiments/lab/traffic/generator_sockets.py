@@ -17,7 +17,7 @@ import struct
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from experiments.models.workloads.flows import Flow, Reordering
 from hosts.linux.calls import enter
@@ -31,6 +31,9 @@ TRY_S = 5.0  # time limit of a try to connect a flow, in seconds: SYNs after 0, 
 RETRY_PAUSE_S = 0.3  # pause in seconds after a failed try to connect a flow
 MOST_CONNECT_S = 60.0  # time limit for setting up the connections of all flows, in seconds
 BACKLOG = 4096
+# TCP ports of listeners for Multipath TCP. They are below the ports of clients: routers take the
+# end with the higher port for the client (`hosts.base.pinning`).
+MULTIPATH_PORTS = range(20_000, 32_768)
 TCP_NOTSENT_LOWAT, SO_MAX_PACING_RATE = 25, 47
 # Bytes of unsent data in the kernel for all flows, and bounds per flow: enough that flows never
 # wait for data.
@@ -38,6 +41,8 @@ UNSENT_BYTES, LEAST_UNSENT, MOST_UNSENT = 1 << 26, 1 << 14, 1 << 20
 NONE: Mapping[int, int] = {}
 # value of SO_LINGER with which close() returns immediately and leaves no state in the kernel
 CLOSE_WITHOUT_STATE = struct.pack("ii", 1, 0)
+
+_open_listeners: list[socket.socket] = []  # listeners of this process for further subflows
 
 # destination server, and IPv4 address and port of the connecting socket
 ClientKey = tuple[int, tuple[str, int]]
@@ -59,6 +64,9 @@ class FlowConnection:
     delivered: int = 0
     retransmits: int | None = None
     reordering: Reordering | None = None
+    fell_back: bool = False  # True if a Multipath TCP connection has become a TCP connection
+    # bytes acknowledged and segments retransmitted by each subflow so far
+    subflows: dict[int, tuple[int, int]] = field(default_factory=dict)
     begin_s: float | None = None  # CLOCK_MONOTONIC time of the flow's first byte sent
     last_delivery_s: float | None = None  # CLOCK_MONOTONIC time of the latest delivery
     end_s: float | None = None
@@ -91,9 +99,12 @@ class FlowConnector:
         addresses: dict[int, str],  # IPv4 address of each server
         congestion: str,  # TCP congestion control of the senders
         most_bps: float | None = None,  # maximum sending rate of each flow
+        *,
+        multipath: bool = False,  # open Multipath TCP connections
     ) -> None:
         self._namespaces, self._addresses = namespaces, addresses
         self._congestion = congestion.encode()
+        self._protocol = socket.IPPROTO_MPTCP if multipath else socket.IPPROTO_TCP
         self._most_bytes_s = int(most_bps / 8) if most_bps else None
         self._home = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         self._ready = select.epoll()
@@ -170,9 +181,9 @@ class FlowConnector:
         if server in self._listeners:
             return
         with self._in_namespace_of(server):
-            listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+            listener = self._new_socket()
         try:
-            listener.bind((self._addresses[server], 0))
+            self._bind(listener, self._addresses[server])
         except OSError as error:  # the server lost its IP address when its forwarder died
             listener.close()
             one.fail(
@@ -185,11 +196,30 @@ class FlowConnector:
         self._listening[listener.fileno()] = server
         self._ready.register(listener, select.EPOLLIN)
 
+    def _new_socket(self) -> socket.socket:
+        how = socket.SOCK_STREAM | socket.SOCK_NONBLOCK
+        return socket.socket(socket.AF_INET, how, self._protocol)
+
+    def _bind(self, listener: socket.socket, address: str) -> None:
+        """Bind a listening socket to a free TCP port of a server."""
+        if self._protocol != socket.IPPROTO_MPTCP:
+            listener.bind((address, 0))
+            return
+        for port in MULTIPATH_PORTS:
+            try:
+                listener.bind((address, port))
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+            else:
+                return
+        raise OSError(errno.EADDRINUSE, "no TCP port is free")
+
     def _start_connecting(self, one: FlowConnection, now: float, unsent: int) -> None:
         one.tries += 1
         one.connecting_s = one.connecting_s or now
         with self._in_namespace_of(one.flow.source):
-            client = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+            client = self._new_socket()
         one.sender = client
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, self._congestion)
         client.setsockopt(socket.IPPROTO_TCP, TCP_NOTSENT_LOWAT, unsent)
@@ -278,8 +308,17 @@ class FlowConnector:
             one.fail(f"could not connect: {why}")
 
     def close(self) -> None:
-        """Close the servers' listening sockets."""
-        for end in (*self._listeners.values(), *self._unassigned.values()):
+        """Close the servers' listening sockets.
+
+        Further subflows of Multipath TCP are accepted by the kernel while the listener is open.
+        Its listeners are closed by the end of the process.
+        """
+        if self._protocol == socket.IPPROTO_MPTCP:
+            _open_listeners.extend(self._listeners.values())
+        else:
+            for listener in self._listeners.values():
+                listener.close()
+        for end in self._unassigned.values():
             end.close()
         self._ready.close()
         os.close(self._home)

@@ -3,7 +3,8 @@
 A separate process has little memory, and its loop waits for nothing else. It reads a line of JSON
 (`GeneratorTask`) from its standard input, connects all flows and answers with a line (the number of
 connected flows, or an error); it reads the time of the barrier, and after the end of the last flow
-it writes a line with the flows' results, followed by the intervals, each a ROW.
+it writes a line with the flows' results, followed by the intervals, each a ROW, and those of
+Multipath TCP's subflows, each a SUBFLOW_ROW.
 
 Delivered bytes are counted when they are read from the receivers' sockets, where MSG_TRUNC discards
 them without copying. The flows' progress is always up to date in the *board*, memory shared with
@@ -30,6 +31,7 @@ from typing import Any, NoReturn, TypedDict
 
 from experiments.base.processes import peak_mib
 from experiments.lab.traffic.generator_sockets import MOST_UNSENT, FlowConnection, FlowConnector
+from experiments.lab.traffic.mptcp_info import Subflow, multipath_info
 from experiments.lab.traffic.tcp_info import tcp_info
 from experiments.models.workloads.flows import COMPLETED, FAILED, NICE, Flow, Reordering
 from hosts.linux.calls import die_with_parent, minimise_timer_slack
@@ -38,6 +40,10 @@ from hosts.linux.rights import take_role
 # Binary record of a flow's interval: flow number, begin and end in s, delivered bytes, TCP
 # retransmits, round trip time in microseconds, congestion window in bytes.
 ROW = struct.Struct("=IddQIIQ")
+# Binary record of a subflow's interval: flow number, subflow number, IPv4 address of the client,
+# begin and end in s, acknowledged bytes, then as in ROW.
+SUBFLOW_ROW = struct.Struct("=IIIddQIIQ")
+FIRST_SUBFLOW_STATE = 1, 0  # bytes_acked of a new connection counts its SYN; no retransmits
 BOARD_BYTES = 9  # shared memory per flow: 8 bytes for delivered bytes, 1 for "ended"
 DEATHS_EVERY_S = 0.05
 # Maximum number of socket events between two checks for timed events: a send may take long, as
@@ -66,6 +72,7 @@ class GeneratorTask(TypedDict):
     events: list[Any]  # path of the lab's event log, and number of its bytes already read
     congestion: str
     most_bps: float | None
+    multipath: bool  # whether flows are sent by Multipath TCP
     interval_s: float
     timeout_s: float
     together: int  # approximate number of flows that send simultaneously
@@ -103,6 +110,7 @@ class FlowEventLoop:
     ) -> None:
         self.connections, self._deaths = connections, deaths
         self._interval_s, self._timeout_s = task["interval_s"], task["timeout_s"]
+        self._multipath = task["multipath"]
         self._names = {server: name for name, server in task["names"].items()}
         size = os.fstat(task["board"]).st_size
         board = memoryview(mmap(task["board"], size))
@@ -119,7 +127,7 @@ class FlowEventLoop:
         self._finishing = False
         self._taken = 0  # bytes received by all flows
         self._only_receives = all(one.sender is None for one in connections)
-        self.rows = bytearray()
+        self.rows, self.subflow_rows = bytearray(), bytearray()
 
     def run(self, barrier_s: float) -> dict[str, Any]:
         """Send all flows from the barrier on; return the processor time and memory used."""
@@ -296,7 +304,7 @@ class FlowEventLoop:
         self._schedule(next_s, self._write_rows, next_s)
 
     def _write_row(self, one: FlowConnection) -> None:
-        info = tcp_info(one.sender) if one.sender else UNKNOWN
+        info = self._sender_state(one)
         one.retransmits = info["total_retrans"]
         if "dsack_dups" in info:
             one.reordering = Reordering(*(info[name] for name in REORDERING_FIELDS))
@@ -312,6 +320,39 @@ class FlowEventLoop:
             )
         one.row_s = self._now
         one.row_delivered, one.row_retransmits = one.delivered, one.retransmits
+
+    def _sender_state(self, one: FlowConnection) -> dict[str, int]:
+        """Return TCP's state at a flow's sender; for Multipath TCP, that of all subflows."""
+        if one.sender is None:
+            return UNKNOWN
+        found = multipath_info(one.sender) if self._multipath else None
+        if found is None:
+            one.fell_back = self._multipath
+            return tcp_info(one.sender)
+        for subflow in found.subflows:
+            self._write_subflow_row(one, subflow)
+        states = [subflow.tcp for subflow in found.subflows]
+        return {
+            "total_retrans": sum(retransmits for _, retransmits in one.subflows.values()),
+            # bytes are delivered in order, so they wait for the slowest subflow
+            "rtt": max((state["rtt"] for state in states), default=0),
+            "snd_cwnd": sum(state["snd_cwnd"] * state["snd_mss"] for state in states),
+            "snd_mss": 1,
+        }
+
+    def _write_subflow_row(self, one: FlowConnection, subflow: Subflow) -> None:
+        state = subflow.tcp
+        acked, retransmits = one.subflows.get(subflow.number, FIRST_SUBFLOW_STATE)
+        now = max(state["bytes_acked"], acked), state["total_retrans"]
+        one.subflows[subflow.number] = now
+        end_s = one.end_s or self._now
+        if end_s > one.row_s:
+            self.subflow_rows += SUBFLOW_ROW.pack(
+                *(one.flow.number, subflow.number, subflow.local),
+                *(round(one.row_s - self._barrier_s, 6), round(end_s - self._barrier_s, 6)),
+                *(now[0] - acked, now[1] - retransmits),
+                *(state["rtt"], state["snd_cwnd"] * state["snd_mss"]),
+            )
 
     def _fail_flows_of_dead_servers(self) -> None:
         for server in self._deaths.new_deaths():
@@ -342,7 +383,8 @@ class FlowEventLoop:
         status = FAILED if one.reason else COMPLETED
         connect_s = None if one.connect_s is None else round(one.connect_s, 6)
         counters = one.delivered, one.retransmits, one.tries
-        return [status, one.reason, *moments, *counters, connect_s, one.reordering]
+        state = one.reordering, one.fell_back
+        return [status, one.reason, *moments, *counters, connect_s, *state]
 
 
 def connected_flows(task: GeneratorTask) -> list[FlowConnection]:
@@ -364,7 +406,9 @@ def unconnected_flows(task: GeneratorTask) -> tuple[list[FlowConnection], FlowCo
             one.fail(f"server {names[server]} is dead")
     namespaces = {int(server): opened for server, opened in task["namespaces"].items()}
     addresses = {int(server): address for server, address in task["addresses"].items()}
-    connector = FlowConnector(namespaces, addresses, task["congestion"], task["most_bps"])
+    connector = FlowConnector(
+        *(namespaces, addresses, task["congestion"], task["most_bps"]), multipath=task["multipath"]
+    )
     return connections, connector
 
 
@@ -417,8 +461,9 @@ def _run_generator_task(
     cost = loop.run(json.loads(barrier))
     # SIGUSR1 (end flows now) would cut a long write to standard output short without an error.
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    write_message({"flows": [loop.flow_result_fields(one) for one in connections], "cost": cost})
-    sys.stdout.buffer.write(loop.rows)
+    flows = [loop.flow_result_fields(one) for one in connections]
+    write_message({"flows": flows, "cost": cost, "subflow_bytes": len(loop.subflow_rows)})
+    sys.stdout.buffer.write(loop.rows + loop.subflow_rows)
 
 
 def write_message(what: dict[str, Any]) -> None:

@@ -31,6 +31,7 @@ from itertools import count
 from typing import IO, TYPE_CHECKING, Any
 
 from experiments.base.processes import interrupt_deferred
+from experiments.lab.linux.mptcp import with_multipath
 from experiments.lab.traffic.generator import interval_length_s
 from experiments.lab.traffic.iperf3_handshake import (
     MOST_CHECK_SHARE,
@@ -64,6 +65,7 @@ from experiments.models.workloads.flows import (
     Sending,
 )
 from hosts.linux.rights import role_command_prefix
+from hosts.live.settings import MPTCP, TCP
 from topos.base.errors import PillarboxError, require
 
 if TYPE_CHECKING:
@@ -74,10 +76,8 @@ OLDEST = (3, 9)
 MOST_ROWS_PER_S = 1000
 SHORTEST_INTERVAL_S = 0.1  # minimum report interval that iperf3 accepts
 LONGEST_S = 86_400  # maximum duration that iperf3 accepts
-LISTEN_S, CONNECT_S = (
-    10.0,
-    10.0,
-)  # time limits for servers to listen and clients to connect, in seconds
+# time limits for servers to listen and clients to connect, in seconds
+LISTEN_S, CONNECT_S = 10.0, 10.0
 TRY_S, BETWEEN_TRIES_S = 2.0, 0.2
 CHECK_S, LONGEST_CHECK_S = 0.05, 0.25
 BUSY_S = 0.001  # pause until the next look whether an iperf3 client waits for data
@@ -177,8 +177,9 @@ class Iperf3:
         self._exchange_messages()
 
     def _start_process(self, server: int, says: IO[bytes], *words: str) -> subprocess.Popen[bytes]:
+        command = [*role_command_prefix("iperf3"), self._program, *words]
         started: subprocess.Popen[bytes] = self._lab.host(server).popen(
-            [*role_command_prefix("iperf3"), self._program, *words],
+            with_multipath(command) if self._sending.multipath else command,
             stdin=subprocess.DEVNULL,
             stdout=says,
             stderr=subprocess.STDOUT,
@@ -231,6 +232,8 @@ class Iperf3:
 
     def _exchange_messages(self) -> None:
         """Set the flows up as far as possible before their start, within a time limit."""
+        if self._sending.multipath:  # its sockets have queues that /proc/net/tcp does not show
+            return
         for _ in paced(self._connect_s):
             self._handle_events(0)
             if not advance(self._lab, self._sessions):
@@ -333,6 +336,8 @@ class Iperf3:
         """
         session.stopped = True
         session.signal_server(signal.SIGSTOP)
+        if self._sending.multipath:
+            session.check_multipath()
         self._interrupt_client(session)
 
     def _interrupt_client(self, session: Iperf3Session) -> None:
@@ -461,6 +466,7 @@ class Iperf3:
         return {
             "tool": self.name,
             "iperf3": ".".join(map(str, self._version)),
+            "transport": MPTCP if self._sending.multipath else TCP,
             "congestion": self._sending.congestion,
             "most_bps": self._sending.most_bps,
             "interval_s": self.interval_s,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from experiments.base.processes import proc_field
-from experiments.lab.traffic.tcp_info import tcp_info
+from experiments.lab.traffic.mptcp_info import bytes_received, multipath_info
 from experiments.models.workloads.flows import Flow, FlowResult
 from hosts.linux.calls import duplicate_from_process
 from topos.base.errors import PillarboxError
@@ -107,10 +107,15 @@ class Iperf3Session:
         if stream:
             with suppress(OSError, ValueError):  # another thread has just closed the socket
                 waiting = fcntl.ioctl(stream, FIONREAD, bytes(4))
-                received = tcp_info(stream).get("bytes_received", 0)
-                now_read = received - int.from_bytes(waiting, sys.byteorder)
+                now_read = bytes_received(stream) - int.from_bytes(waiting, sys.byteorder)
                 self.last_read = max(self.last_read, now_read)
         return self.last_read
+
+    def check_multipath(self) -> None:
+        """Note in the result whether the flow was not sent by Multipath TCP."""
+        stream = self.stream
+        with suppress(OSError):
+            self.result.fell_back = stream is None or multipath_info(stream) is None
 
     def delivered_bytes(self) -> int:
         """Return the bytes of the flow's volume that its iperf3 client has read."""

@@ -15,7 +15,7 @@ from topos.base.errors import UnknownNameError, require
 if TYPE_CHECKING:
     from experiments.lab.emulation.lab import Lab
 
-AUTO = "auto"
+AUTO, GENERATOR = "auto", "generator"
 # Maximum number of flows per processor for which "auto" chooses iperf3: its two processes per flow
 # slow the emulated network down.
 IPERF3_FLOWS = 32
@@ -52,7 +52,7 @@ def _generator_tool(lab: Lab, flows: Sequence[Flow], sending: Sending) -> Tool:
 
 TOOLS: dict[str, Callable[[Lab, Sequence[Flow], Sending], Tool]] = {
     "iperf3": _iperf3_tool,
-    "generator": _generator_tool,
+    GENERATOR: _generator_tool,
 }
 
 
@@ -62,8 +62,8 @@ def tool_for(name: str, lab: Lab, flows: Sequence[Flow], sending: Sending) -> To
     Parameters
     ----------
     name : str
-        Name in TOOLS, or ``auto``: iperf3 if it is installed and the flows are few for the number
-        of processors, else the built-in generator.
+        Name in TOOLS, or ``auto``: iperf3 if it is installed, the flows are few for the number of
+        processors, and their transport is TCP; else the built-in generator.
     lab : Lab
         The running lab.
     flows : sequence of Flow
@@ -71,16 +71,21 @@ def tool_for(name: str, lab: Lab, flows: Sequence[Flow], sending: Sending) -> To
     sending : Sending
         Congestion control, intervals and timeout.
     """
-    chosen = chosen_tool(name, len(flows))
+    chosen = chosen_tool(name, len(flows), multipath=sending.multipath)
     return TOOLS[chosen](lab, flows, sending)
 
 
-def chosen_tool(name: str, flows: int) -> str:
-    """Return the traffic tool's name: for ``auto`` by the number of flows, else `name` itself."""
+def chosen_tool(name: str, flows: int, *, multipath: bool = False) -> str:
+    """Return the traffic tool's name: for ``auto`` by the number of flows, else `name` itself.
+
+    With Multipath TCP, ``auto`` is the generator, which measures subflows.
+    """
     there = shutil.which("iperf3") is not None
+    if name == AUTO and multipath:
+        return GENERATOR
     if name == AUTO:
         few = flows <= IPERF3_FLOWS * processors()
-        return "iperf3" if there and few else "generator"
+        return "iperf3" if there and few else GENERATOR
     require(
         name in TOOLS,
         f"there is no traffic tool {name!r}: choose {AUTO}, {', '.join(TOOLS)}",

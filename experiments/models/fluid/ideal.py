@@ -6,6 +6,10 @@ A cable's rate counts Ethernet frames with their 14-byte headers (as HTB does, s
     14 Ethernet | header of the routing | 20 IP | 32 TCP with time stamps | up to 1448 delivered
                   0, 20 or 36           |<-------------- mtu, 1500 -------------------->|
 
+A flow of Multipath TCP has a path for each of its subflows, and its goodput is the sum of theirs:
+Linux controls the congestion of each subflow separately. Its packets carry the source route of
+pinned paths in place of the routing's header, and a further TCP option (MULTIPATH_BYTES).
+
 Acknowledgements use capacity in the other direction, on the path from the destination back to the
 source. They have priority there and limit no flow: a flow whose acknowledgements pass a congested
 link is not slowed down to its share of that link.
@@ -37,6 +41,7 @@ from hosts.base.algorithms import algorithms, route
 from hosts.base.failures import NONE, Failures
 from hosts.base.path import Path
 from hosts.base.spraying import MOST_SPRAYED
+from hosts.wire.source_route import SIZE as SOURCE_ROUTE_BYTES
 from topos.base.errors import UnknownNameError, require
 from topos.base.topology import Topology
 
@@ -45,6 +50,9 @@ if TYPE_CHECKING:
 
 ETHERNET_BYTES = 14
 TCP_IP_BYTES = 20 + 20 + 12  # header bytes of IPv4, TCP and TCP timestamps
+# Bytes of Multipath TCP's option in a data segment: mapping and acknowledgement (RFC 8684, section
+# 3.3), padded.
+MULTIPATH_BYTES = 28
 SEGMENTS_PER_ACK = 2  # TCP segments per delayed acknowledgement (RFC 5681, section 4.2)
 # Rates and the capacity that acknowledgements take depend on each other: iterations converge fast.
 ROUNDS = 50
@@ -106,6 +114,23 @@ def header_efficiency(header: int, mtu: int = 1500) -> float:
     return (mtu - TCP_IP_BYTES) / (mtu + ETHERNET_BYTES + header)
 
 
+def goodput_share(
+    topology: Topology, routing: str, mtu: int = 1500, *, multipath: bool = False
+) -> float:
+    """Return TCP's share of a cable's rate under a routing, or Multipath TCP's on pinned paths.
+
+    >>> import topos
+    >>> bcube = topos.parse("bcube,4,1")
+    >>> [round(goodput_share(bcube, "bsr", 9000, multipath=some), 4) for some in (False, True)]
+    [0.9887, 0.9852]
+    """
+    if multipath:
+        return header_efficiency(SOURCE_ROUTE_BYTES, mtu) * (
+            1 - MULTIPATH_BYTES / (mtu - TCP_IP_BYTES)
+        )
+    return header_efficiency(header_bytes(topology, routing), mtu)
+
+
 def acknowledged_share(header: int, mtu: int = 1500, segments: float = SEGMENTS_PER_ACK) -> float:
     """Return the cable rate that acknowledgements use, relative to the acknowledged goodput."""
     return (ETHERNET_BYTES + header + TCP_IP_BYTES) / (segments * (mtu - TCP_IP_BYTES))
@@ -157,6 +182,7 @@ def ideal(
     segments_per_ack: float = SEGMENTS_PER_ACK,
     step_ends_s: Callable[[RatesOf], Floats] | None = None,
     flow_ends_s: Callable[[Floats], Floats] | None = None,
+    owners: Sequence[int] | None = None,
 ) -> Ideal:
     """Return the ideal goodput and end times of flows on a routing's paths.
 
@@ -186,6 +212,9 @@ def ideal(
         argument is the function that returns the rates of active flows; the second returns the end
         time of each flow, given those of all steps. By default each flow is active from its start
         until its volume is delivered.
+    owners : sequence of int, optional
+        For flows of Multipath TCP, whose subflows have a path each: the flow of each path, as an
+        index of `flows`. By default each flow has one path.
     """
     require(rate_bps > 0, f"ideal throughput needs a cable rate above 0 bit/s, not {rate_bps}")
     pairs = [(flow.source, flow.destination) for flow in flows]
@@ -196,11 +225,12 @@ def ideal(
         ack_paths = static_flow_paths(topology, routing, back, failures)
     for given in (paths, ack_paths):
         require(
-            len(given) == len(flows),
+            len(given) == len(flows if owners is None else owners),
             "ideal throughput needs one entry for each flow: its path, or None",
         )
-    header = header_bytes(topology, routing)
-    efficiency = header_efficiency(header, mtu)
+    multipath = owners is not None
+    header = SOURCE_ROUTE_BYTES if multipath else header_bytes(topology, routing)
+    efficiency = goodput_share(topology, routing, mtu, multipath=multipath)
     sharing = _LinkSharing(
         MaxMin(routes_of(topology, paths), link_count(topology), path_counts(paths)),
         routes_of(topology, ack_paths),
@@ -209,16 +239,25 @@ def ideal(
         # Data and acknowledgements are in the same unit, bit/s of goodput.
         acknowledged_share(header, mtu, segments_per_ack) * efficiency,
     )
+    rates_of = sharing.rates
+    if owners is not None:
+        rates_of = _JointRates(sharing, owners, len(flows)).rates
     everyone = numpy.ones(len(flows), bool)
-    goodput = sharing.rates(everyone)
+    goodput = rates_of(everyone)
     if step_ends_s and flow_ends_s:
-        steps = step_ends_s(sharing.rates)
+        steps = step_ends_s(rates_of)
         return Ideal(tuple(paths), goodput, flow_ends_s(steps), steps)
-    return Ideal(tuple(paths), goodput, _end_times_s(flows, sharing))
+    return Ideal(tuple(paths), goodput, _end_times_s(flows, rates_of))
 
 
 def bound_bps(
-    topology: Topology, routing: str, flows: Sequence[Flow], rate_bps: float, mtu: int = 1500
+    topology: Topology,
+    routing: str,
+    flows: Sequence[Flow],
+    rate_bps: float,
+    mtu: int = 1500,
+    *,
+    multipath: bool = False,
 ) -> float | None:
     """Return the upper bound in bit/s of the total goodput of any routing without failures.
 
@@ -239,7 +278,7 @@ def bound_bps(
         return None
     together = flows[0].volume_bytes is not None
     most = _max_total_rate(topology, pairs, together)
-    efficiency = header_efficiency(header_bytes(topology, routing), mtu)
+    efficiency = goodput_share(topology, routing, mtu, multipath=multipath)
     return None if most is None else most * rate_bps * efficiency
 
 
@@ -257,13 +296,13 @@ def _max_total_rate(
     return throughput(topology, pairs, link_rates_bps(topology, 1.0)).at_most
 
 
-def _end_times_s(flows: Sequence[Flow], sharing: _LinkSharing) -> Floats:
+def _end_times_s(flows: Sequence[Flow], rates_of: RatesOf) -> Floats:
     """Return the end times of flows of fixed volume; missing if any flow has no fixed volume."""
     if not flows or any(flow.volume_bytes is None for flow in flows):
         return numpy.full(len(flows), numpy.nan)
     volumes = numpy.array([8.0 * (flow.volume_bytes or 0) for flow in flows])
     starts = numpy.array([flow.start_s for flow in flows])
-    return completed_s(volumes, starts, sharing.rates)
+    return completed_s(volumes, starts, rates_of)
 
 
 class _LinkSharing:
@@ -292,3 +331,20 @@ class _LinkSharing:
                 break
             taken = self.ack_share * link_loads(self.acks, rates / self.ack_path_counts, self.links)
         return rates
+
+
+class _JointRates:
+    """Rates of flows that have several paths: the sum of the rates on their paths."""
+
+    def __init__(self, sharing: _LinkSharing, owners: Sequence[int], flows: int) -> None:
+        self._sharing, self._flows = sharing, flows
+        self._owners = numpy.array(owners, numpy.int64)
+
+    def rates(self, active: Bools) -> Floats:
+        """Return the goodput of each active flow in bit/s; NaN for a flow without a path."""
+        rates = self._sharing.rates(active[self._owners])
+        known = ~numpy.isnan(rates)
+        owners = self._owners[known]
+        total = numpy.bincount(owners, rates[known], self._flows)
+        there = numpy.bincount(owners, minlength=self._flows) > 0
+        return numpy.where(there, total, numpy.nan)

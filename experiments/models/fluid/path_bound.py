@@ -31,7 +31,7 @@ from experiments.models.fluid.directed_links import (
     links_of_flow,
     path_counts,
 )
-from experiments.models.fluid.ideal import header_bytes, header_efficiency
+from experiments.models.fluid.ideal import goodput_share
 from experiments.models.fluid.rates import MaxMin, link_loads
 from hosts.base.algorithms import SHORTEST, algorithms
 from topos.base.topology import Topology
@@ -56,6 +56,8 @@ class PathBound:
     later : sequence of FlowPath, optional
         Paths to which flows moved at an unknown moment. Such a flow is limited by the cables that
         both of its paths share.
+    multipath : bool
+        True for the subflows of Multipath TCP on pinned paths.
 
     >>> import topos
     >>> from experiments.models.fluid.ideal import static_paths
@@ -73,10 +75,11 @@ class PathBound:
         rate_bps: float,
         mtu: int = 1500,
         later: Sequence[FlowPath] | None = None,
+        *,
+        multipath: bool = False,
     ) -> None:
-        self.capacity_bps = link_rates_bps(topology, rate_bps) * header_efficiency(
-            header_bytes(topology, routing), mtu
-        )
+        share = goodput_share(topology, routing, mtu, multipath=multipath)
+        self.capacity_bps = link_rates_bps(topology, rate_bps) * share
         self._links = link_count(topology)
         both = [*zip(paths, paths if later is None else later, strict=True)]
         cables = [_common_links(topology, *of_flow) for of_flow in both]

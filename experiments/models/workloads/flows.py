@@ -46,6 +46,19 @@ class Reordering(NamedTuple):
     duplicates: int  # segments that the receiver has received twice (tcpi_dsack_dups)
 
 
+class SubflowInterval(NamedTuple):
+    """Counters of a subflow of a Multipath TCP flow in one interval, from its sender."""
+
+    subflow: int  # number of the subflow in its connection
+    local: int  # IPv4 address of the client's end, as a number
+    begin_s: float
+    end_s: float
+    acked_bytes: int  # bytes acknowledged in the interval; bytes sent by two subflows count twice
+    retransmits: int
+    rtt_us: int
+    cwnd_bytes: int
+
+
 @dataclass
 class FlowResult:
     """Result of a TCP flow: a failed flow has a reason, and never counts as 0 bit/s."""
@@ -61,7 +74,10 @@ class FlowResult:
     tries: int = 1
     connect_s: float | None = None  # time of the TCP handshake, which ends before the barrier
     reordering: Sequence[int] | None = None  # the fields of `Reordering`; None if unknown
+    # True if a flow of Multipath TCP was sent by TCP, because an end of it did without
+    fell_back: bool = False
     intervals: list[Interval] = field(default_factory=list)
+    subflows: list[SubflowInterval] = field(default_factory=list)
 
     @property
     def goodput_bps(self) -> float | None:
@@ -88,6 +104,7 @@ class Sending:
     # time limit in seconds after the start barrier: a flow that has not ended by then has failed
     timeout_s: float = 120.0
     most_bps: float | None = None  # maximum rate of a flow, TCP headers included
+    multipath: bool = False  # send by Multipath TCP
 
 
 class Tool(Protocol):

@@ -245,8 +245,8 @@ def path_bound_between(
 ) -> PathBound | None:
     """Return the upper bound of the flows' rates between two path samples; None if unknown."""
     rate_mbit, workload = lab.settings.rate_mbit, order.workload
-    if rate_mbit is None or lab.routing.endswith(".py"):
-        return None
+    if rate_mbit is None or lab.routing.endswith(".py") or lab.settings.multipath:
+        return None  # the bytes of subflows are known at the end only
     if workload.arrivals or order.plan:
         return None  # no bound: the flows of such workloads are not all active simultaneously
     from experiments.models.fluid.path_bound import PathBound

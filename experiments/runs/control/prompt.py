@@ -23,6 +23,7 @@ from mininet.cli import CLI
 
 from experiments.lab.emulation.lab import Lab
 from experiments.lab.emulation.server_names import line_with_ips, shell_prompt
+from experiments.lab.linux.mptcp import line_with_multipath
 from experiments.runs.control import network_text
 from experiments.runs.control.queries import require_alive
 from experiments.runs.control.terminal import run_line
@@ -190,7 +191,14 @@ class Prompt(CLI):
     # -- commands of other terminals -------------------------------------------------------------
 
     def do_exec(self, line: str) -> None:
-        """exec ADDR COMMAND: run a program on a server, like ADDR COMMAND."""
+        """exec [--mptcp] ADDR COMMAND: run a program on a server, like ADDR COMMAND."""
+        first, _, rest = line.strip().partition(" ")
+        if first == "--mptcp" and rest:
+            require(self.lab.settings.multipath, "start the lab with `up --mptcp`")
+            server, _, command = rest.strip().partition(" ")
+            require(bool(command), "write: exec --mptcp ADDR COMMAND")
+            self.default(f"{server} {line_with_multipath(command)}")
+            return
         require(line.strip() != "", "write: exec ADDR COMMAND, or ADDR COMMAND")
         require(
             not line.startswith("-"),

@@ -273,7 +273,8 @@ def iperf(lab: Lab, source: int, destination: int, seconds: float) -> dict[str, 
     require_alive(lab, source)
     require_alive(lab, destination)
     flow = Flow(0, source, destination, duration_s=seconds)
-    with closing(backend_of(lab).flow(flow, Sending(timeout_s=seconds + GRACE_S))) as tool:
+    sending = Sending(timeout_s=seconds + GRACE_S, multipath=lab.settings.multipath)
+    with closing(backend_of(lab).flow(flow, sending)) as tool:
         tool.prepare()
         tool.start(time.monotonic() + LEAD_S)
         while not tool.ended():

@@ -167,6 +167,7 @@ class Service:
             "servers": lab.topology.servers,
             "routing": lab.routing,
             "plane": lab.plane,
+            "transport": lab.settings.transport,
             "dead": len(lab.dead),
             "faults": len(lab.faults.active),
         }

@@ -26,6 +26,7 @@ def lab_text(status: dict[str, Any], faults: Sequence[str]) -> str:
         ["routing", f"{status['routing']}, plane {status['plane']}, timers {status['timers']}"],
         ["cables", shape],
         *([["TCP", status["tcp"]]] if status.get("tcp") else []),
+        *([["transport", "Multipath TCP"]] if "transport" in status else []),
         ["dead", " ".join(status["dead"]) or "none"],
         ["faults", ", ".join(faults) or "none"],
         ["links", f"{status['links_down']} down now, {status['link_losses']} lost since the start"],

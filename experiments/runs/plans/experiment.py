@@ -84,9 +84,11 @@ class System(LabSettings):
         """Name of the system in tables and figures."""
         load = "" if self.at_load is None else f"at {self.at_load:g}"
         tcp = Path(self.tcp).name.partition(".")[0]
+        transport = self.transport if self.multipath else ""
+        transport += f" {self.subflows}" if self.subflows else ""
         file = named_file(self.network)
         network = Path(file.path).name if file else self.network
-        parts = (network, self.routing, self.algorithm, load, self.tool, tcp)
+        parts = (network, self.routing, self.algorithm, load, self.tool, transport, tcp)
         return self.label or " ".join(filter(None, parts))
 
 

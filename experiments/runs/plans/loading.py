@@ -25,6 +25,8 @@ from topos.base.levels import network_with_rates
 
 # Value of rate_mbit that stands for the highest rate that this machine emulates faithfully.
 CALIBRATED = "calibrated"
+# Keys of an experiment that are lists, with an example: every system runs with each of the values.
+REPEATED = {"tcp": '["cubic", "dctcp"]', "transport": '["tcp", "mptcp"]'}
 
 
 def names() -> list[str]:
@@ -108,38 +110,44 @@ def under_loads(experiment: Experiment, loads: Sequence[float]) -> Experiment:
     return replace(experiment, systems=systems or experiment.systems)
 
 
-def under_controls(values: dict[str, Any]) -> dict[str, Any]:
-    """Return an experiment's values with each system repeated for each control of the key ``tcp``.
+def repeated_systems(values: dict[str, Any]) -> dict[str, Any]:
+    """Return an experiment's values with each system repeated for each value of a REPEATED key.
 
-    >>> under_controls({"tcp": ["reno", "dctcp"], "systems": [{"network": "tree,2,1"}]})["systems"]
+    >>> systems = [{"network": "tree,2,1"}]
+    >>> repeated_systems({"tcp": ["reno", "dctcp"], "systems": systems})["systems"]
     [{'network': 'tree,2,1', 'tcp': 'reno'}, {'network': 'tree,2,1', 'tcp': 'dctcp'}]
     """
-    if "tcp" not in values:
-        return values
-    controls, systems = values["tcp"], values.get("systems")
-    words = isinstance(controls, list) and all(isinstance(one, str) for one in controls)
-    if not words or not controls:
-        raise InvalidValueError('tcp is a list of controls, such as ["cubic", "dctcp"]', "tcp")
-    if not isinstance(systems, list) or any("tcp" in one for one in systems):
-        raise InvalidValueError("tcp stands for each system, or in each system: not both", "tcp")
+    for key, example in REPEATED.items():
+        if key in values:
+            values = _repeated_for(values, key, example)
+    return values
+
+
+def _repeated_for(values: dict[str, Any], key: str, example: str) -> dict[str, Any]:
+    given, systems = values[key], values.get("systems")
+    words = isinstance(given, list) and all(isinstance(one, str) for one in given)
+    if not words or not given:
+        raise InvalidValueError(f"{key} is a list, such as {example}", key)
+    if not isinstance(systems, list) or any(key in one for one in systems):
+        raise InvalidValueError(f"{key} stands for each system, or in each system: not both", key)
     repeated = [
-        {**one, "tcp": tcp, **_label(one, tcp if len(controls) > 1 else "")}
+        {**one, key: word, **_label(one, word if len(given) > 1 else "")}
         for one in systems
-        for tcp in controls
+        for word in given
     ]
-    return {name: value for name, value in values.items() if name != "tcp"} | {"systems": repeated}
+    return {name: value for name, value in values.items() if name != key} | {"systems": repeated}
 
 
-def _label(system: Mapping[str, Any], tcp: str) -> dict[str, Any]:
-    """Return the label of a system under one of several controls; {} for a system without one."""
-    return {"label": f"{system['label']} {tcp}".strip()} if "label" in system else {}
+def _label(system: Mapping[str, Any], word: str) -> dict[str, Any]:
+    """Return the label of a repeated system with a value; {} for a system without a label."""
+    return {"label": f"{system['label']} {word}".strip()} if "label" in system else {}
 
 
 def experiment_of(
     values: dict[str, Any], calibrated_mbit: Callable[[System], float] | None = None
 ) -> Experiment:
     """Return the experiment that plain data (dicts, lists, numbers, strings) describe."""
-    values = under_controls(values)
+    values = repeated_systems(values)
     systems = values.get("systems")
     calibrated = (
         [one for one in systems if _is_calibrated(one)] if isinstance(systems, list) else []

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from experiments.base.files import only_writer, output_folder
+from experiments.lab.traffic.tools import AUTO, GENERATOR
 from experiments.models.workloads.flows import Flow
 from experiments.models.workloads.workload import TRAINING, Workload
 from experiments.runs.plans.experiment import Experiment, System
@@ -106,6 +107,8 @@ def order_of(experiment: Experiment, trial: Trial) -> TrialOrder:
     topology, workload = trial.system.topology, experiment.workload
     if trial.system.tool:
         workload = replace(workload, tool=trial.system.tool)
+    elif workload.tool == AUTO and any(one.multipath for one in experiment.systems):
+        workload = replace(workload, tool=GENERATOR)  # the same tool for all systems
     routing = trial.system.routing
     if routing and not routing.endswith(".py"):
         router_for(topology, routing)  # Raises PillarboxError for an unknown routing.

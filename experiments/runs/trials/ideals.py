@@ -3,6 +3,9 @@
 Paths change after a fault, and whenever a routing finds a better path. They are sampled at some
 times (`TrialMeasurements.sampled`), so that a trial is a sequence of spans. Between two different
 samples the time of the change is unknown, and a flow is bound by the cables that are on both paths.
+
+With Multipath TCP, the subflows of all flows share the cables, each with its own bytes and on its
+pinned path. No cable binds a subflow while a fault is on that path.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from experiments.models.fluid.path_bound import PathBound
 from experiments.models.workloads.flows import FlowResult
 from experiments.runs.trials.order import FlowPathsAtTime, TrialMeasurements, TrialOrder
 from experiments.runs.trials.recorded_paths import paths_of
+from experiments.runs.trials.subflows import Subflow, working_paths
 from hosts.base.failures import NONE
 
 if TYPE_CHECKING:
@@ -50,10 +54,11 @@ def trial_ideal(
     found: TrialMeasurements,
     paths: Sequence[FlowPath],  # Paths of the flows at the end of the trial.
     end_s: float,
+    subflows: Sequence[Subflow] = (),  # Subflows of the flows, with Multipath TCP.
 ) -> TrialIdeal:
     """Return the ideal of a trial whose cables all have the rate of its system."""
-    spans = _spans(order, found, paths, end_s)
-    delivered = _DeliveryCurves(found.results)
+    spans = _spans(order, found, paths, end_s, subflows)
+    delivered = _DeliveryCurves([one.result for one in subflows] or found.results)
     total = IdealTotal(order.workload.volume_bytes is not None)
     for one in spans:
         bits = delivered.bits(one.begin_s, one.end_s)
@@ -106,22 +111,28 @@ def _spans(
     found: TrialMeasurements,
     paths: Sequence[FlowPath],
     end_s: float,
+    subflows: Sequence[Subflow],
 ) -> list[Span]:
     """Return the spans of a trial; neighbouring spans with the same paths are merged."""
     topology, system = order.topology, order.trial.system
     pairs = [(r.flow.source, r.flow.destination) for r in found.results]
     rate_bps, mtu = (system.rate_mbit or 0.0) * 1e6, system.mtu
 
-    computed = {(found.paths, NONE): list(paths)}
+    multipath = bool(subflows)
+    computed = {(found.paths, NONE): working_paths(topology, subflows) or list(paths)}
 
     def paths_at(sample: FlowPathsAtTime) -> list[FlowPath]:
         state = sample.paths, sample.failures
         if state not in computed:
-            computed[state] = paths_of(topology, found.routing, pairs, *state)
+            computed[state] = (
+                working_paths(topology, subflows, sample.failures)
+                if multipath
+                else paths_of(topology, found.routing, pairs, *state)
+            )
         return computed[state]
 
     known = [(sample.at_s, paths_at(sample)) for sample in found.sampled if sample.at_s < end_s]
-    last = list(paths)
+    last = computed[found.paths, NONE]
     if known:
         # The final paths need the failures of the last sample: faults are repaired at the end.
         last = paths_at(found.sampled[-1]._replace(paths=found.paths))
@@ -134,7 +145,12 @@ def _spans(
         elif until_s > begin_s:
             merged.append((begin_s, until_s, before, after))
     return [
-        Span(begin_s, until_s, PathBound(topology, found.routing, before, rate_bps, mtu, after))
+        Span(
+            *(begin_s, until_s),
+            PathBound(
+                *(topology, found.routing, before, rate_bps, mtu, after), multipath=multipath
+            ),
+        )
         for begin_s, until_s, before, after in merged
     ]
 

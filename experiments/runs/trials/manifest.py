@@ -29,7 +29,7 @@ PACKAGES = ("numpy", "pandas", "pyarrow", "scipy", "numba")
 
 # Patterns of the sysctls in a manifest: each of them can affect results.
 MACHINE_SYSCTLS = ("kernel/sched_*", "vm/swappiness", "vm/overcommit_memory")
-NETWORK_SYSCTLS = ("net/core/*", "net/ipv4/tcp_*", "net/ipv4/ip_forward")
+NETWORK_SYSCTLS = ("net/core/*", "net/ipv4/tcp_*", "net/ipv4/ip_forward", "net/mptcp/*")
 SECRET = "_key"  # Suffix of the names of secret sysctls, which are left out.
 PROGRAM_S = 10.0  # Timeout of a program that prints its version, in seconds.
 
@@ -112,6 +112,7 @@ def lab_facts(lab: Any) -> dict[str, Any]:
     return {
         "routing": lab.routing,
         "plane": lab.plane,
+        "transport": lab.settings.transport,
         "sysctls": found,
         "qdiscs": queues,
         "in_bursts": in_bursts(),

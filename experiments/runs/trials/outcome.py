@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.models.fluid.collective import flow_ends_s, transfer_end_times_s
 from experiments.models.workloads.collectives.bound import collective_time_bound_s
-from experiments.models.workloads.flows import COMPLETED, FAILED, FlowResult
+from experiments.models.workloads.flows import COMPLETED, FAILED, Flow, FlowResult
 from experiments.runs.plans.trials import Trial
 from experiments.runs.trials.arrival_results import (
     class_rows,
@@ -25,15 +25,18 @@ from experiments.runs.trials.order import TrialMeasurements, TrialOrder
 from experiments.runs.trials.recorded_paths import paths_of
 from experiments.runs.trials.recovery import recovery
 from experiments.runs.trials.statistics import jain, spread
+from experiments.runs.trials.subflows import Subflow, subflow_rows, subflows_of
 from experiments.runs.trials.training_results import training_results
 from experiments.runs.trials.trial_faults import killed_by
 from experiments.runs.trust.verdict import judge
 from hosts.base.path import Path
+from hosts.base.pinned_paths import reverse
 from topos.base.topology import Topology
 
 if TYPE_CHECKING:
     from experiments.models.fluid.directed_links import FlowPath
     from experiments.models.fluid.ideal import Ideal
+    from experiments.models.workloads.collectives.plan import CollectivePlan
 
 Row = dict[str, Any]
 # Columns of the counters in `Reordering`.
@@ -62,9 +65,13 @@ def outcome(order: TrialOrder, found: TrialMeasurements) -> Outcome:
     pairs = [(result.flow.source, result.flow.destination) for result in found.results]
     paths = paths_of(topology, found.routing, pairs, found.paths)
     arrives = order.workload.arrivals is not None
-    ideal = None if arrives else ideal_of(order, found, paths)
-    best = best_of(order, found, paths, ideal)
+    subflows = subflows_of(topology, found.results)
+    ideal = None if arrives else ideal_of(order, found, paths, subflows)
+    best = best_of(order, found, paths, ideal, subflows)
     totals = totals_of(found, best, bound_of(order, found))
+    if subflows:  # the first subflow's path stands for the flow
+        first = {one.owner: one.path for one in reversed(subflows)}
+        paths = [first.get(at) for at in range(len(found.results))]
     flows = _flow_rows(topology, found, paths, ideal)
     if arrives:
         totals |= loads(order, found)
@@ -79,6 +86,7 @@ def outcome(order: TrialOrder, found: TrialMeasurements) -> Outcome:
         totals["ideal_bps"] if comparable else None,
         totals["goodput_bps"] if comparable else None,
         late(found) if arrives else None,
+        sum(result.fell_back for result in found.results),
     )
     record = {
         **_trial_columns(order.trial),
@@ -106,19 +114,24 @@ def outcome(order: TrialOrder, found: TrialMeasurements) -> Outcome:
         # Local steps of a training iteration send no bytes.
         "transfers": [step._asdict() for step in found.steps if step.volume_bytes],
         **training_tables,
+        "subflows": subflow_rows(topology, found.results, subflows),
         "events": recovery(found.events, found.results, partial(killed_by, topology)),
     }
     return Outcome(record, tables, found.log)
 
 
 def ideal_of(
-    order: TrialOrder, found: TrialMeasurements, paths: Sequence[FlowPath]
+    order: TrialOrder,
+    found: TrialMeasurements,
+    paths: Sequence[FlowPath],
+    subflows: Sequence[Subflow] = (),
 ) -> Ideal | None:
     """Return the ideal goodput and completion time of a trial's flows; None if unknown.
 
     The ideal is unknown if cables have no rate or different rates, and for a user's routing file,
-    whose headers are not declared. The hops of a file distribution are computed as if no hop waited
-    for another; the transfers of a collective operation wait for the transfers that they need.
+    whose headers are not declared; with Multipath TCP if subflows are unknown. The hops of a file
+    distribution are computed as if no hop waited for another; the transfers of a collective
+    operation wait for the transfers that they need.
     """
     system = order.trial.system
     if system.rate_mbit is None or found.routing.endswith(".py") or not found.uniform:
@@ -126,6 +139,8 @@ def ideal_of(
     from experiments.models.fluid.ideal import ideal
 
     flows = [result.flow for result in found.results]
+    if system.multipath:
+        return _multipath_ideal(order, flows, subflows) if subflows else None
     back = [(flow.destination, flow.source) for flow in flows]
     plan = order.collective
     return ideal(
@@ -136,8 +151,34 @@ def ideal_of(
         system.mtu,
         paths=paths,
         ack_paths=paths_of(order.topology, found.routing, back, found.back),
-        step_ends_s=partial(transfer_end_times_s, plan) if plan else None,
-        flow_ends_s=partial(flow_ends_s, plan) if plan else None,
+        **_collective_ends(plan),
+    )
+
+
+def _collective_ends(plan: CollectivePlan | None) -> dict[str, Any]:
+    """Return the arguments of `ideal` for the end times of a collective operation."""
+    if plan is None:
+        return {}
+    return {
+        "step_ends_s": partial(transfer_end_times_s, plan),
+        "flow_ends_s": partial(flow_ends_s, plan),
+    }
+
+
+def _multipath_ideal(
+    order: TrialOrder, flows: Sequence[Flow], subflows: Sequence[Subflow]
+) -> Ideal:
+    """Return the ideal of flows of Multipath TCP, whose subflows are on their pinned paths."""
+    from experiments.models.fluid.ideal import ideal
+
+    system, topology = order.trial.system, order.topology
+    paths = [one.path for one in subflows]
+    return ideal(
+        *(topology, "", flows, (system.rate_mbit or 0.0) * 1e6, system.mtu),
+        paths=paths,
+        ack_paths=[reverse(topology, path) if path else None for path in paths],
+        owners=[one.owner for one in subflows],
+        **_collective_ends(order.collective),
     )
 
 
@@ -158,6 +199,7 @@ def best_of(
     found: TrialMeasurements,
     paths: Sequence[FlowPath],
     ideal: Ideal | None,
+    subflows: Sequence[Subflow] = (),
 ) -> TrialIdeal | None:
     """Return the ideal of a trial, an upper bound of its goodput; None if it is unknown.
 
@@ -168,7 +210,7 @@ def best_of(
     if order.collective:
         volume = sum(result.flow.volume_bytes or 0 for result in found.results)
         return TrialIdeal(volume * 8 / ideal.completion_s, ideal.completion_s, ())
-    return trial_ideal(order, found, paths, end_of(found))
+    return trial_ideal(order, found, paths, end_of(found), subflows)
 
 
 def bound_of(order: TrialOrder, found: TrialMeasurements) -> float | None:
@@ -184,14 +226,17 @@ def bound_of(order: TrialOrder, found: TrialMeasurements) -> float | None:
     unbounded = order.plan and (collective is None or order.iteration is not None)
     if found.routing.endswith(".py") or unbounded:
         return None
-    from experiments.models.fluid.ideal import bound_bps, header_bytes, header_efficiency
+    from experiments.models.fluid.ideal import bound_bps, goodput_share
 
     if collective:
-        efficiency = header_efficiency(header_bytes(topology, found.routing), system.mtu)
+        efficiency = goodput_share(topology, found.routing, system.mtu, multipath=system.multipath)
         least = collective_time_bound_s(topology, collective, system.rate_mbit * 1e6 * efficiency)
         return sum(collective.volumes) * 8 / least
     flows = [result.flow for result in found.results]
-    return bound_bps(topology, found.routing, flows, system.rate_mbit * 1e6, system.mtu)
+    return bound_bps(
+        *(topology, found.routing, flows, system.rate_mbit * 1e6, system.mtu),
+        multipath=system.multipath,
+    )
 
 
 def totals_of(

@@ -164,7 +164,7 @@ class Run:
     """A finished or unfinished run of an experiment: its manifest, trial records and result tables.
 
     `trials` has a row for each trial; schema.py describes `flows`, `intervals`, `links`, `events`,
-    `transfers` and `classes`. Tables are read on first access.
+    `transfers`, `classes` and `subflows`. Tables are read on first access.
     """
 
     folder: Path
@@ -245,6 +245,11 @@ class Run:
     def classes(self) -> pandas.DataFrame:
         """Table of classes: one row for each size class of arriving flows."""
         return self._table("classes")
+
+    @cached_property
+    def subflows(self) -> pandas.DataFrame:
+        """Table of subflows: one row for each subflow of Multipath TCP and interval."""
+        return self._table("subflows")
 
     def _table(self, table: str) -> pandas.DataFrame:
         kinds = self.kinds if self.full_names else {}

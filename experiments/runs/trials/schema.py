@@ -7,7 +7,7 @@
         trials/0007/        one trial; the folder appears only when it is complete
             trial.json      system, ideal, verdict, start time
             flows.parquet intervals.parquet links.parquet events.parquet
-            [transfers.parquet] [classes.parquet]
+            [transfers.parquet] [classes.parquet] [subflows.parquet]
         trials.parquet      one row for each trial: summary of its trial.json
         flows.parquet ...   the same tables of all trials together, also as CSV
         figures/ report.html
@@ -171,12 +171,26 @@ NODES = {
     "begin_s": "float64",
     "end_s": "float64",
 }
+# Table of the subflows of Multipath TCP flows in each interval.
+SUBFLOWS = {
+    "flow": "int64",
+    "subflow": "int64",  # Number of the subflow in its connection.
+    "port": "int64",  # Port of the flow's source to which the subflow is pinned.
+    "path": "string",  # Pinned path: names of servers, separated by blanks.
+    "begin_s": "float64",
+    "end_s": "float64",
+    "acked_bytes": "int64",  # Acknowledged bytes; data sent again by another subflow counts twice.
+    "retransmits": "int64",
+    "rtt_us": "int64",
+    "cwnd_bytes": "int64",
+}
 # Columns with names of servers and switches; several names are separated by blanks.
 ADDRESSES = {
     "flows": ("source", "destination", "path"),
     "links": ("from", "to"),
     "events": ("what",),
     "ranks": ("server",),
+    "subflows": ("path",),
 }
 TABLES = {
     "flows": FLOWS,
@@ -187,12 +201,14 @@ TABLES = {
     "classes": CLASSES,
     "ranks": RANKS,
     "nodes": NODES,
+    "subflows": SUBFLOWS,
 }
 SOME_RUNS = (
     "transfers",
     "classes",
     "ranks",
     "nodes",
+    "subflows",
 )  # Tables of records written only if they have rows.
 # Columns that older records of this version may lack.
 LATER = {

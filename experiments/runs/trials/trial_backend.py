@@ -42,7 +42,12 @@ class TrialBackend:
     def tool(self, order: TrialOrder) -> Tool:
         """Return the traffic tool that sends the flows of a trial."""
         lab, workload, trial = self.lab, order.workload, order.trial
-        sending = Sending(lab.tcp or workload.congestion, workload.interval_s, workload.timeout_s)
+        sending = Sending(
+            lab.tcp or workload.congestion,
+            workload.interval_s,
+            workload.timeout_s,
+            multipath=lab.settings.multipath,
+        )
         match order.plan:
             case CollectivePlan() as collective:
                 return Collective(lab, collective, sending, trial.seed)

@@ -59,6 +59,7 @@ def judge(
     ideal_total_bps: float | None = None,
     achieved_bps: float | None = None,
     starts: DurationStatistics | None = None,
+    fell_back: int = 0,
 ) -> Verdict:
     """Return the verdict on a trial.
 
@@ -71,6 +72,8 @@ def judge(
         greedy flows, which send as much as they can.
     starts : DurationStatistics, optional
         Delays of arriving flows: actual minus planned start time.
+    fell_back : int
+        Number of flows of Multipath TCP that were sent by TCP.
     """
     judgement = _Judge(readings)
     judgement.enough_seen()
@@ -85,6 +88,7 @@ def judge(
     for one in readings.machines:
         judgement.one_of_several(one)
     judgement.tunnels()
+    judgement.transport(fell_back)
     return Verdict(
         not judgement.reasons,
         tuple(judgement.reasons),
@@ -297,6 +301,15 @@ class _Judge:
                 f"{lost} of {out} packets between machines never came out of their tunnels (limit: "
                 f"{MOST_STRAYS:.1%}): the network between the machines lost them; choose a lower "
                 "rate"
+            )
+
+    def transport(self, fell_back: int) -> None:
+        """Judge whether flows of Multipath TCP fell back to TCP."""
+        if fell_back:
+            self.figures["fell_back"] = fell_back
+            self.reasons.append(
+                f"{fell_back} flows of Multipath TCP fell back to TCP: an end of each did without "
+                "it, so they used one path"
             )
 
     def _record_maximum(self, name: str, value: float) -> None:

@@ -184,24 +184,29 @@ def test_link_changes_invalidate_the_flows_decision(spec: str, name: str) -> Non
 
 
 @every_router
-def test_first_subflow_uses_port_0_of_the_lower_server(spec: str, name: str) -> None:
+def test_first_subflow_uses_port_0_of_its_client(spec: str, name: str) -> None:
+    """The client is the server with the higher TCP port, whichever server it is."""
     net = network(spec, name)
     topology = net.topology
+    answer = MPTCP_SYN[2:4] + MPTCP_SYN[:2] + MPTCP_SYN[4:]
+    same_ports = MPTCP_SYN[:2] * 2 + MPTCP_SYN[4:]
     low, high = 0, topology.servers - 1
-    path = pinned_path(topology, low, 0, high, None)
-    assert path is not None
-    for source, destination, wanted in (
-        (low, high, path),
-        (high, low, reverse(topology, path)),
-    ):
-        ends = topology.ipv4(source), topology.ipv4(destination)
-        packet = Ipv4Header(*ends, TCP).pack(MPTCP_SYN)
-        [sent] = net.routers[source].send(packet, 0.0)
-        assert isinstance(sent, Send)
-        assert (sent.port, sent.peer) == (wanted.steps[0].port, wanted.steps[0].peer)
-        header, body = SourceRouteHeader.parse(sent.frame.data)
-        assert header.path == hops_of(topology, wanted)
-        assert body == packet
+    for client, server in ((low, high), (high, low)):
+        path = pinned_path(topology, client, 0, server, None)
+        assert path is not None
+        back = reverse(topology, path)
+        sent = [(client, server, MPTCP_SYN, path), (server, client, answer, back)]
+        if client == low:
+            sent += [(client, server, same_ports, path), (server, client, same_ports, back)]
+        for source, destination, segment, wanted in sent:
+            ends = topology.ipv4(source), topology.ipv4(destination)
+            packet = Ipv4Header(*ends, TCP).pack(segment)
+            [action] = net.routers[source].send(packet, 0.0)
+            assert isinstance(action, Send)
+            assert (action.port, action.peer) == (wanted.steps[0].port, wanted.steps[0].peer)
+            header, body = SourceRouteHeader.parse(action.frame.data)
+            assert header.path == hops_of(topology, wanted)
+            assert body == packet
     plain = Ipv4Header(topology.ipv4(low), topology.ipv4(high), TCP).pack(
         MPTCP_SYN[:12] + b"\x50" + MPTCP_SYN[13:20]
     )

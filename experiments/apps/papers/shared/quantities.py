@@ -9,10 +9,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from experiments.apps.papers.shared import live_experiments
+from experiments.apps.papers.shared.fault_effects import goodput_during_bps, longest_gap_s
 from experiments.apps.papers.shared.live_experiments import Scale
 from experiments.apps.papers.shared.reordering import COUNTERS, counted_by_trial
 from experiments.apps.papers.shared.rerouted_flows import EFFECTS, faults_with_flow_effects
-from experiments.models.fluid.ideal import header_bytes, header_efficiency
+from experiments.models.fluid.ideal import goodput_share
 from experiments.runs.plans.experiment import Experiment, System
 from topos.base.topology import Topology
 
@@ -106,8 +107,11 @@ class SystemTrials:
     @property
     def link_bps(self) -> float:
         """Goodput of one cable, without the routing's header."""
-        header = header_bytes(self.system.topology, self.system.routing)
-        return (self.system.rate_mbit or 0.0) * 1e6 * header_efficiency(header, self.system.mtu)
+        system = self.system
+        share = goodput_share(
+            system.topology, system.routing, system.mtu, multipath=system.multipath
+        )
+        return (system.rate_mbit or 0.0) * 1e6 * share
 
     def by_repeat(self, values: pandas.Series) -> pandas.Series:
         """Return values by trial in the order of the table of trials, by repeat."""
@@ -352,6 +356,11 @@ def _second_before(intervals: pandas.DataFrame, end_s: float) -> float:
     return float(within.delivered_bytes.sum() / (within.end_s - within.begin_s).sum())
 
 
+def _by_trial(of_run: Callable[[Run, str], pandas.Series]) -> Callable[[SystemTrials], Values]:
+    """Return the quantity of a function of the records and the row's event."""
+    return lambda trials: Values(trials.by_repeat(of_run(trials.run, trials.row.event)))
+
+
 def _of_flows_with_path(column: str) -> Callable[[SystemTrials], Values]:
     """Return the quantity of a column of `faults_with_flow_effects`."""
 
@@ -380,6 +389,8 @@ QUANTITIES: dict[str, Callable[[SystemTrials], Values]] = {
     "outage": outage,
     "recovery": recovery,
     "share afterwards": share_afterwards,
+    "longest gap": _by_trial(longest_gap_s),
+    "goodput during": _by_trial(goodput_during_bps),
     "queue, median": _queue("queue_median_bytes"),
     "queue, 99th percentile": _queue("queue_p99_bytes"),
     "simulated goodput": _simulated("goodput_bps"),

@@ -38,6 +38,7 @@ def task_of(flows: int, names: dict[str, int], timeout_s: float) -> GeneratorTas
         "events": [],
         "congestion": "cubic",
         "most_bps": None,
+        "multipath": False,
         "interval_s": INTERVAL_S,
         "timeout_s": timeout_s,
         "together": 1,

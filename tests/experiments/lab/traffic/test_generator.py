@@ -9,15 +9,17 @@ import socket
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from experiments.lab.linux import mptcp
 from experiments.lab.traffic.generator import check_congestion_control, interval_length_s
 from experiments.lab.traffic.generator_sockets import FlowConnection
 from experiments.lab.traffic.generator_worker import (
     PAUSE_S,
     ROW,
+    SUBFLOW_ROW,
     FlowEventLoop,
     ServerDeathReader,
     allow_open_files,
@@ -91,7 +93,7 @@ def test_volumes_are_delivered_to_the_last_byte(log: Path) -> None:
     done = run(*map(connected, flows), log=log, timeout_s=20.0)
     assert done.board == (list(volumes), [1, 1, 1])
     for volume, outcome, number in zip(volumes, done.outcomes, range(3), strict=True):
-        status, reason, begin_s, end_s, delivered, retransmits, tries, connect_s, _ = outcome
+        status, reason, begin_s, end_s, delivered, retransmits, tries, connect_s, *_ = outcome
         assert connect_s is None  # connected before, not by the worker
         assert (status, reason, delivered, retransmits, tries) == (COMPLETED, "", volume, 0, 1)
         assert 0 <= begin_s <= end_s
@@ -205,3 +207,30 @@ def test_what_this_machine_cannot_is_said() -> None:
     allow_open_files(1)
     with pytest.raises(ValueError, match="need 1000000000000 open files"):
         allow_open_files(10**12)
+
+
+@pytest.mark.skipif(bool(mptcp.missing()), reason=mptcp.missing())
+@pytest.mark.parametrize(
+    ("listens", "fell_back"), [(socket.IPPROTO_TCP, True), (socket.IPPROTO_MPTCP, False)]
+)
+def test_a_fallback_to_tcp_is_reported(listens: int, fell_back: bool, log: Path) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, listens) as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        sender = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_MPTCP)
+        sender.connect(listener.getsockname())
+        receiver, _ = listener.accept()
+    for end in (sender, receiver):
+        end.setblocking(False)
+    one = FlowConnection(Flow(0, 0, 1, 3_000_000), sender, receiver, tries=1)
+    task = {**task_of(1, NAMES, 20.0), "multipath": True}
+    deaths = ServerDeathReader(str(log), log.stat().st_size, NAMES)
+    loop = FlowEventLoop([one], cast("Any", task), deaths)
+    os.close(task["board"])
+    loop.run(time.monotonic())
+    *_, delivered, _, _, _, _, found = loop.flow_result_fields(one)
+    assert (delivered, found) == (3_000_000, fell_back)
+    rows = list(SUBFLOW_ROW.iter_unpack(loop.subflow_rows))
+    assert bool(rows) is not fell_back
+    assert fell_back or sum(row[5] for row in rows) > 0
+    one.close()
