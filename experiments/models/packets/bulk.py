@@ -17,6 +17,7 @@ from experiments.models.packets.simulated_tcp import (
     TcpSimulationResults,
     simulate_tcp_flows,
 )
+from experiments.models.packets.subflow_paths import SubflowPaths, subflow_paths
 from experiments.models.simulator.paths import routes, routing_by_name
 from topos.base.errors import require
 from topos.base.topology import Topology
@@ -37,9 +38,10 @@ class BulkFlows:
     volume_bytes: int
     tcp: TcpParameters
     seed: int
+    multipath: SubflowPaths | None = None  # paths of the flows' subflows; None for TCP
 
     def fluid(self, moments_s: Floats | None = None) -> FluidSimulationResults:
-        """Simulate the bulk flows as fluids that share all links max-min fairly."""
+        """Simulate the bulk flows as fluids on one path each; they share links max-min fairly."""
         volumes = numpy.full(len(self.start_s), 8.0 * self.volume_bytes)
         goodput_bps = self.tcp.rate_bps * header_efficiency(self.tcp.header, self.tcp.mtu)
         rates_bps = link_rates_bps(self.topology, goodput_bps)
@@ -49,12 +51,11 @@ class BulkFlows:
         )
 
     def packets(self, moments_s: Floats | None = None) -> TcpSimulationResults:
-        """Simulate the bulk flows by TCP, packet by packet."""
+        """Simulate the bulk flows by TCP or Multipath TCP, packet by packet."""
         volumes = numpy.full(len(self.start_s), self.volume_bytes)
-        paths = self.routes, self.back
-        return simulate_tcp_flows(
-            self.topology, *paths, self.start_s, volumes, self.tcp, moments_s, self.seed
-        )
+        routes, back, subflows = self.multipath or (self.routes, self.back, None)
+        flows = self.start_s, volumes, self.tcp, moments_s, self.seed
+        return simulate_tcp_flows(self.topology, routes, back, *flows, subflows=subflows)
 
     def times(self, end_s: Floats) -> dict[str, float | None]:
         """Return the bulk flows' total goodput until the last flow ends, and completion times."""
@@ -79,6 +80,8 @@ def bulk_flows(
 ) -> BulkFlows:
     """Return flows between these pairs of servers, on random paths of the routing both ways.
 
+    If the TCP parameters have subflows, packets take the paths of `subflow_paths` instead.
+
     >>> import topos
     >>> tcp = TcpParameters(1514 * 8, 1e6)
     >>> flows = bulk_flows(topos.parse("tree,2,1"), "", [(0, 1)], 1448, tcp, seed=1)
@@ -99,6 +102,7 @@ def bulk_flows(
         volume_bytes,
         tcp,
         seed,
+        subflow_paths(topology, pairs, tcp.subflows) if tcp.subflows else None,
     )
 
 

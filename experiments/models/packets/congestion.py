@@ -22,12 +22,20 @@ from experiments.models.packets.controls.cubic import (
 )
 from experiments.models.packets.controls.dctcp import dctcp_threshold, update_alpha
 from experiments.models.packets.controls.delay import delay_window, exceeds_target
+from experiments.models.packets.controls.lia import lia_window
 from experiments.models.packets.controls.reno import reno_threshold, reno_window
 from experiments.models.packets.controls.scalable import scalable_threshold, scalable_window
 from experiments.models.packets.state import Packet, TcpFlow
 
-CONTROLS = ("reno", "cubic", "dctcp", "delay", "scalable")  # names of the controls, by number
-RENO, CUBIC, DCTCP, DELAY, SCALABLE = range(5)
+CONTROLS = (
+    "reno",
+    "cubic",
+    "dctcp",
+    "delay",
+    "scalable",
+    "lia",
+)  # names of the controls, by number
+RENO, CUBIC, DCTCP, DELAY, SCALABLE, LIA = range(6)
 LEAST_WINDOW = 2.0  # lowest window after a loss, in segments
 
 
@@ -59,6 +67,8 @@ def grow_window(flow: TcpFlow, segments: int, now: float, most: float) -> None:
         window = cubic_window(flow, segments, now)
     elif flow.control == SCALABLE:
         window = scalable_window(flow, segments)
+    elif flow.control == LIA:
+        window = lia_window(flow, segments)
     else:
         window = reno_window(flow, segments)
     flow.window = min(window, most)

@@ -33,6 +33,14 @@ from experiments.models.arrivals.event_heap import (
     remove_earliest_event,
 )
 from experiments.models.packets.congestion import DCTCP
+from experiments.models.packets.controls.lia import lia_increase
+from experiments.models.packets.multipath import (
+    SharedData,
+    offer_data,
+    process_data_ack,
+    receive_data_segment,
+    take_data,
+)
 from experiments.models.packets.sender import (
     is_tail_loss_probe,
     most_segments_at_own_port,
@@ -65,6 +73,7 @@ class FrameParameters(NamedTuple):
     most: float  # receive window: maximum number of segments in flight
     together: int  # maximum number of TCP segments per super-packet
     own: int  # lowest limit of the segments that wait at a sending server's own port
+    subflows: int  # largest number of subflows of a connection; 1 for TCP
 
 
 class SimulationState(NamedTuple):
@@ -79,6 +88,7 @@ class SimulationState(NamedTuple):
     order: Ints  # flows by start time
     arrived: Bools  # for each TCP segment: whether it has arrived
     sent_as: Ints  # for each TCP segment: number of its last transmission
+    shared: SharedData  # data that the subflows of Multipath TCP connections share
     events: EventHeap  # events of links, senders' timers and receivers' timers
     wanted_s: Floats  # true expiry of each TCP timer, never earlier than its time in the heap
     moments_s: Floats
@@ -110,8 +120,8 @@ def _process_events(state: SimulationState) -> bool:
     """Process simulated packets' events; return False if packet records run out."""
     links, flows, events, counts = state.links, state.flows, state.events, state.counts
     while True:
-        # One event lets a sender fill its window at most, and its receiver send two ACKs.
-        if counts[FREE] < state.frames.most + 3:
+        # One event lets a sender fill all its windows at most, and its receiver send two ACKs.
+        if counts[FREE] < state.frames.most * state.frames.subflows + 3:
             return False
         now = events.due_s[events.heap[0]] if events.size[0] > 0 else NEVER
         begins = NEVER
@@ -133,7 +143,7 @@ def _process_events(state: SimulationState) -> bool:
                 continue
             counts[ACTIVE] += 1
             counts[MOST_ACTIVE] = max(counts[MOST_ACTIVE], counts[ACTIVE])
-            _send_window(state, one, now)
+            _send_all_windows(state, one, now)
         elif events.heap[0] < len(links):
             _leave_link(state, events.heap[0], now)
         else:
@@ -165,9 +175,16 @@ def _leave_link(state: SimulationState, at: int, now: float) -> None:
     state.unused[state.counts[FREE]] = number
     state.counts[FREE] += 1
     if packet.is_ack:
-        process_ack(state.flows[one], packet, now, state.frames.most)
-        _set_timer(state, one, SENDERS, timer_expiry_s(state.flows[one], now))
-        _send_window(state, one, now)
+        flow = state.flows[one]
+        first, end = _subflows(state, one)
+        if flow.connection != NONE:
+            flow.increase = lia_increase(state.flows, first, end)
+            if not process_data_ack(state.shared, flow, packet.data_acked):
+                first, end = one, one + 1
+        process_ack(flow, packet, now, state.frames.most)
+        _set_timer(state, one, SENDERS, timer_expiry_s(flow, now))
+        for subflow in range(first, end):
+            _send_window(state, subflow, now)
     else:
         _receive_data(state, packet, now)
         if (
@@ -224,7 +241,7 @@ def _transmission_s(link: Link, frames: FrameParameters, flow: TcpFlow, packet: 
     size = packet.count * frames.overhead
     if not packet.is_ack:
         size += packet.count * frames.segment
-        if packet.number + packet.count == flow.segments:
+        if packet.number <= flow.last < packet.number + packet.count:
             size += flow.last_bytes - frames.segment
     return size * link.byte_s + packet.count * link.packet_s
 
@@ -255,6 +272,8 @@ def _send_window(state: SimulationState, one: int, now: float) -> None:
         if room < 1:
             full = True
             break
+        if flow.connection != NONE:
+            offer_data(state.shared, state.flows, one, state.frames.most)
         first = next_segment_to_send(flow, state.arrived, state.sent_as)
         if first >= flow.segments:
             break
@@ -270,12 +289,30 @@ def _send_window(state: SimulationState, one: int, now: float) -> None:
         _set_timer(state, one, SENDERS, timer_expiry_s(flow, now))
 
 
+def _send_all_windows(state: SimulationState, one: int, now: float) -> None:
+    """Send the segments that the windows of all subflows of a connection allow."""
+    first, end = _subflows(state, one)
+    for subflow in range(first, end):
+        _send_window(state, subflow, now)
+
+
+def _subflows(state: SimulationState, one: int) -> tuple[int, int]:
+    """Return the first subflow of a flow's connection, and the one after the last."""
+    number = state.flows[one].connection
+    if number == NONE:
+        return one, one + 1
+    connection = state.shared.connections[number]
+    return connection.first, connection.first + connection.subflows
+
+
 def _transmit(state: SimulationState, one: int, first: int, count: int, now: float) -> None:
     """Send a simulated packet of `count` TCP segments, from segment `first` on."""
     flow = state.flows[one]
     is_new = first == flow.next
     for segment in range(first, first + count):
         if segment == flow.next:
+            if flow.connection != NONE:
+                take_data(state.shared, state.flows, one, state.frames.most)
             flow.next += 1
         else:
             flow.repeats += 1
@@ -312,14 +349,19 @@ def _receive_data(state: SimulationState, packet: Packet, now: float) -> None:
         at = flow.segment + segment
         if not state.arrived[at]:
             state.arrived[at] = True
-            is_last = segment == flow.segments - 1
-            state.total[0] += flow.last_bytes if is_last else state.frames.segment
+            if flow.connection == NONE or receive_data_segment(state.shared, flow, segment):
+                is_last = segment == flow.last
+                state.total[0] += flow.last_bytes if is_last else state.frames.segment
     flow.highest = max(flow.highest, end)
     while flow.expected < flow.highest and state.arrived[flow.segment + flow.expected]:
         flow.expected += 1
-    done = flow.expected == flow.segments
-    if done and not flow.end_s < now:  # end_s is NaN until the flow ends
-        flow.end_s = now
+    if flow.connection == NONE:
+        done, whole = flow.expected == flow.segments, flow
+    else:
+        connection = state.shared.connections[flow.connection]
+        done, whole = connection.missing == 0, state.flows[connection.first]
+    if done and not whole.end_s < now:  # end_s is NaN until the flow ends
+        whole.end_s = now
         state.counts[ACTIVE] -= 1
     if in_order and not done and not has_changed and flow.unacked < SEGMENTS_PER_ACK:
         _set_timer(state, one, RECEIVERS, now + DELAYED_ACK_S)
@@ -356,6 +398,8 @@ def _send_ack(state: SimulationState, one: int, now: float) -> None:
     packet.number, packet.count, packet.taken = flow.expected, 1, flow.segments_in
     packet.newest, packet.stamp_s = flow.arrived, flow.echo_s
     packet.capable, packet.marked, packet.reduced = False, flow.echoes, False
+    if flow.connection != NONE:
+        packet.data_acked = state.shared.connections[flow.connection].expected
     packet.at, packet.end = flow.back, flow.back_end
     _enqueue_or_drop(state, number, now)
 
@@ -392,6 +436,8 @@ def _expire_timer(state: SimulationState, timer: int, now: float) -> None:
         _send_ack(state, one, now)
     elif is_tail_loss_probe(flow):
         flow.probed = True
+        if flow.connection != NONE:
+            offer_data(state.shared, state.flows, one, state.frames.most)
         segment = min(flow.next, flow.segments - 1)
         _transmit(state, one, segment, 1, now)
         _set_timer(state, one, SENDERS, timer_expiry_s(flow, now))
@@ -400,3 +446,7 @@ def _expire_timer(state: SimulationState, timer: int, now: float) -> None:
         # The segment may have arrived and only its ACK be lost: the sender cannot know.
         _transmit(state, one, flow.acked, 1, now)
         _set_timer(state, one, SENDERS, timer_expiry_s(flow, now))
+        if flow.connection != NONE:
+            connection = state.shared.connections[flow.connection]
+            connection.stranded = connection.acked
+            _send_all_windows(state, one, now)

@@ -20,6 +20,7 @@ from experiments.models.fluid.directed_links import (
 from experiments.models.fluid.ideal import ETHERNET_BYTES, TCP_IP_BYTES
 from experiments.models.packets.congestion import CONTROLS, DELAY
 from experiments.models.packets.controls.dctcp import FIRST_ALPHA
+from experiments.models.packets.multipath import no_shared_data, share_data
 from experiments.models.packets.packet_engine import (
     EVENTS,
     FIRST_PACKETS,
@@ -65,6 +66,7 @@ class TcpParameters:
     levels_owed_bytes: tuple[float, ...] = ()
     # Fraction of a queue's length from which packets get an ECN mark; 0 if no queue marks.
     marked_from: float = 0.0
+    subflows: int = 0  # most subflows of a Multipath TCP connection; 0 for TCP
 
     def __post_init__(self) -> None:
         require(
@@ -74,6 +76,10 @@ class TcpParameters:
         require(
             0 <= self.marked_from < 1,
             f"packets are marked from a fraction of a queue's length on, not {self.marked_from}",
+        )
+        require(
+            self.subflows >= 0,
+            f"a Multipath TCP connection has at least 1 subflow, not {self.subflows}",
         )
         require(
             self.mtu > TCP_IP_BYTES,
@@ -129,8 +135,12 @@ def simulate_tcp_flows(
     seed: int = 1,
     until_s: float = NEVER,
     sampled: Ints | None = None,
+    subflows: Ints | None = None,
 ) -> TcpSimulationResults:
     """Simulate TCP flows, each on its path, with ACKs on its return path, up to `until_s`.
+
+    With `subflows`, the flows are Multipath TCP connections: the number of subflows of each, whose
+    paths follow one another in `routes` and `back` (`subflow_paths`).
 
     The queues of the links in `sampled` are sampled at `moments_s`.
 
@@ -149,8 +159,9 @@ def simulate_tcp_flows(
     True
     """
     count = len(start_s)
+    paths = numpy.ones(count, numpy.int64) if subflows is None else subflows
     require(
-        routes.flows == back.flows == len(volume_bytes) == count,
+        routes.flows == back.flows == paths.sum() and len(volume_bytes) == len(paths) == count,
         f"{count} simulated TCP flows need as many paths, return paths and volumes",
     )
     require(
@@ -162,21 +173,25 @@ def simulate_tcp_flows(
     directions = [_with_processors(topology, one, tcp) for one in (routes, back)]
     links = _link_records(topology, tcp)
     idle_s = _idle_times_s(topology, directions, tcp)
-    flows, segments = _flow_records(directions, start_s, volume_bytes, tcp, idle_s)
+    whole = numpy.repeat(numpy.arange(count), paths)  # flow to which each subflow belongs
+    firsts = numpy.cumsum(paths) - paths
+    flows, segments = _flow_records(directions, start_s[whole], volume_bytes[whole], tcp, idle_s)
+    shared = no_shared_data() if subflows is None else share_data(flows, subflows)
     moments = numpy.empty(0) if moments_s is None else numpy.asarray(moments_s, numpy.float64)
     sampled = numpy.empty(0, numpy.int64) if sampled is None else sampled
     state = SimulationState(
-        frames=_frame_parameters(topology, tcp),
+        frames=_frame_parameters(topology, tcp, int(paths.max(initial=1))),
         links=links,
         flows=flows,
         packets=zero_records(Packet, FIRST_PACKETS),
         unused=numpy.arange(FIRST_PACKETS, dtype=numpy.int32),
         paths=numpy.concatenate([one.links for one in directions]).astype(numpy.int32),
-        order=numpy.argsort(start_s, kind="stable"),
+        order=firsts[numpy.argsort(start_s, kind="stable")],
         arrived=numpy.zeros(segments, bool),
         sent_as=numpy.zeros(segments, numpy.int32),
-        events=empty_event_heap(len(links) + 2 * count),
-        wanted_s=numpy.full(2 * count, NEVER),
+        shared=shared,
+        events=empty_event_heap(len(links) + 2 * len(flows)),
+        wanted_s=numpy.full(2 * len(flows), NEVER),
         moments_s=moments,
         sampled=sampled.astype(numpy.int64),
         queued=numpy.zeros((len(moments), len(sampled))),
@@ -188,15 +203,16 @@ def simulate_tcp_flows(
         until_s=float(until_s),
     )
     run_packet_simulation(state)
+    in_order = flows["expected"] if subflows is None else shared.connections["expected"]
     return TcpSimulationResults(
-        begin_s=flows["begin_s"].copy(),
-        end_s=flows["end_s"].copy(),
-        drops=flows["drops"].copy(),
-        repeats=flows["repeats"].copy(),
-        timeouts=flows["timeouts"].copy(),
+        begin_s=flows["begin_s"][firsts],
+        end_s=flows["end_s"][firsts],
+        drops=_sums(flows["drops"], firsts),
+        repeats=_sums(flows["repeats"], firsts),
+        timeouts=_sums(flows["timeouts"], firsts),
         passed=links["passed"].copy(),
         dropped=links["dropped"].copy(),
-        arrived_bytes=numpy.minimum(flows["expected"] * tcp.segment_bytes, volume_bytes),
+        arrived_bytes=numpy.minimum(in_order * tcp.segment_bytes, volume_bytes),
         delivered_bits=state.delivered * 8,
         active=state.active,
         queued_bytes=state.queued,
@@ -205,7 +221,13 @@ def simulate_tcp_flows(
     )
 
 
-def _frame_parameters(topology: Topology, tcp: TcpParameters) -> FrameParameters:
+def _sums(of_subflows: Ints, firsts: Ints) -> Ints:
+    """Return the sum over each flow's subflows, of which `firsts` are the first."""
+    found: Ints = numpy.add.reduceat(of_subflows, firsts) if len(firsts) else of_subflows.copy()
+    return found
+
+
+def _frame_parameters(topology: Topology, tcp: TcpParameters, subflows: int) -> FrameParameters:
     together = tcp.super_packet(topology)
     return FrameParameters(
         segment=tcp.segment_bytes,
@@ -213,6 +235,7 @@ def _frame_parameters(topology: Topology, tcp: TcpParameters) -> FrameParameters
         most=max(float(RECEIVER_BYTES // tcp.segment_bytes), 2.0),
         together=together if tcp.is_lab else 1,
         own=0 if tcp.is_lab else OWN_PACKETS * together,
+        subflows=subflows,
     )
 
 
@@ -232,6 +255,7 @@ def _flow_records(
     )
     flows["segments"] = segments
     flows["segment"] = numpy.cumsum(segments) - segments
+    flows["last"], flows["connection"] = segments - 1, NONE
     flows["last_bytes"] = volume_bytes - (segments - 1) * tcp.segment_bytes
     flows["begin_s"], flows["end_s"] = start_s, numpy.nan
     forth, back = directions
@@ -240,7 +264,7 @@ def _flow_records(
     flows["back"] = back.starts[:-1] + len(forth.links)
     flows["back_end"] = back.starts[1:] + len(forth.links)
     flows["window"] = min(FIRST_WINDOW, max(FIRST_BYTES // tcp.segment_bytes, 1))
-    flows["threshold"] = flows["epoch_s"] = flows["ever_s"] = NEVER
+    flows["threshold"] = flows["epoch_s"] = flows["ever_s"] = flows["increase"] = NEVER
     flows["round_end"] = NONE
     flows["alpha"], flows["cut_s"] = FIRST_ALPHA, -NEVER
     # The connection is open at the start: its handshake has measured the idle network.

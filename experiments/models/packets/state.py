@@ -59,6 +59,7 @@ class Packet:
     count: Int32  # number of consecutive segments in the packet (a super-packet has several)
     newest: Int32  # transmission number; in an ACK, the highest that has arrived
     taken: Int32  # number of segments that have arrived (in an ACK)
+    data_acked: Int32  # ACK of a subflow: first data segment that its connection misses
     is_ack: Flag
     has_holes: Flag  # whether segments after the missing one have arrived (in an ACK)
     capable: Flag  # whether a link may mark the packet (ECN-capable transport)
@@ -67,13 +68,15 @@ class Packet:
 
 
 class TcpFlow:
-    """Record of a TCP flow: request, sender, receiver, and results."""
+    """Record of a TCP flow, or of a subflow: request, sender, receiver, and results."""
 
     # The flow as requested. Segments and links of all flows are concatenated in arrays.
     begin_s: Float64
     segment: Int64  # index of the flow's first segment in the arrays of all flows
-    segments: Int32
-    last_bytes: Int32  # payload bytes of the flow's last segment
+    segments: Int32  # number of segments; of a subflow, those that it may have sent by now
+    last: Int32  # the segment that carries the last data; NONE if no segment of a subflow does
+    last_bytes: Int32  # payload bytes of the last data segment
+    connection: Int32  # number of a subflow's Multipath TCP connection; NONE for TCP
     path: Int64
     path_end: Int64
     back: Int64
@@ -105,6 +108,7 @@ class TcpFlow:
     full_until: Int32
     round_trip_s: Float64
     deviation_s: Float64
+    increase: Float64  # LIA: window growth per acknowledged segment that all subflows may have
     most: Float64  # CUBIC: window at the last loss
     reno: Float64  # CUBIC: window that Reno would have
     epoch_s: Float64  # CUBIC: start of the current growth
@@ -138,3 +142,20 @@ class TcpFlow:
     drops: Int32  # number of the flow's dropped data packets and ACKs
     repeats: Int32
     timeouts: Int32
+
+
+class Connection:
+    """Record of a Multipath TCP connection: the supply of data segments that its subflows share."""
+
+    first: Int32  # number of the first subflow's record; the others follow
+    subflows: Int32
+    segment: Int64  # index of the first data segment in the arrays of all connections
+    segments: Int32
+    # State of the sender.
+    next: Int32  # first data segment that no subflow has taken
+    acked: Int32  # first data segment that is not acknowledged yet
+    stranded: Int32  # first data segment of the search for stranded ones
+    is_blocked: Flag  # whether the receive window kept a subflow from taking data
+    # State of the receiver.
+    expected: Int32  # first data segment that is missing
+    missing: Int32  # number of data segments that have not arrived on any subflow

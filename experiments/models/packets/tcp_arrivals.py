@@ -13,6 +13,7 @@ from experiments.models.arrivals.simulated_arrivals import (
 from experiments.models.fluid.ideal import header_efficiency
 from experiments.models.fluid.unloaded_time import idle_network_completion_s, idle_paths
 from experiments.models.packets.simulated_tcp import TcpParameters, simulate_tcp_flows
+from experiments.models.packets.subflow_paths import subflow_paths
 from experiments.models.simulator.paths import routes
 from topos.base.topology import Topology
 
@@ -22,14 +23,21 @@ def simulate_by_tcp(
 ) -> ArrivalSimulation:
     """Return the simulation of arriving flows by TCP; ACKs take paths of the same routing.
 
-    The slowdown's reference is that of live flows: the flow alone in an idle network.
+    If the TCP parameters have subflows, it is by Multipath TCP, on the paths of `subflow_paths`.
+
+    The slowdown's reference is that of live flows: the flow alone in an idle network, on one path.
     """
     arrivals, window = fluid.arrivals, fluid.window
     moments = numpy.array([window.from_s, window.until_s])
     flows = arrivals.start_s, arrivals.volume_bytes
-    numbers = random_path_numbers(topology, routing, arrivals.destination, seed)
-    back = routes(topology, routing, arrivals.destination, arrivals.source, numbers)
-    found = simulate_tcp_flows(topology, fluid.routes, back, *flows, tcp, moments, seed)
+    if tcp.subflows:
+        pairs = zip(arrivals.source.tolist(), arrivals.destination.tolist(), strict=True)
+        forth, back, subflows = subflow_paths(topology, pairs, tcp.subflows)
+    else:
+        numbers = random_path_numbers(topology, routing, arrivals.destination, seed)
+        back = routes(topology, routing, arrivals.destination, arrivals.source, numbers)
+        forth, subflows = fluid.routes, None
+    found = simulate_tcp_flows(topology, forth, back, *flows, tcp, moments, seed, subflows=subflows)
     course = FluidSimulationResults(
         found.begin_s,
         found.end_s,

@@ -168,7 +168,7 @@ def test_a_relay_that_takes_its_time_bounds_what_passes_it() -> None:
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
-        ({"congestion": "bbr"}, "reno, cubic, dctcp, delay, scalable, not 'bbr'"),
+        ({"congestion": "bbr"}, "reno, cubic, dctcp, delay, scalable, lia, not 'bbr'"),
         ({"mtu": 40}, "no room for data"),
     ],
 )

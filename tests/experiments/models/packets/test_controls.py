@@ -21,6 +21,7 @@ from experiments.models.packets.congestion import (
     DCTCP,
     DELAY,
     LEAST_WINDOW,
+    LIA,
     RENO,
     SCALABLE,
     grow_window,
@@ -73,7 +74,8 @@ def constant_of(name: str, constant: str) -> int:
 def test_each_control_of_a_lab_is_simulated_and_can_be_chosen() -> None:
     assert {*of_labs.shipped()} < {*CONTROLS}
     assert sorted(simulate.CONTROLS) == sorted(CONTROLS)
-    numbers = {"reno": RENO, "cubic": CUBIC, "dctcp": DCTCP, "delay": DELAY, "scalable": SCALABLE}
+    numbers = {"reno": RENO, "cubic": CUBIC, "dctcp": DCTCP, "delay": DELAY}
+    numbers |= {"scalable": SCALABLE, "lia": LIA}
     assert numbers == {name: number for number, name in enumerate(CONTROLS)}
 
 
