@@ -27,7 +27,8 @@ FULL = 1.0  # Offered load, relative to its capacity, from which a link is overl
 FRAME_BYTES = 1514  # Size of an Ethernet frame with an MTU of 1500.
 DEFAULT_QUEUE = "100 packets"
 # Names of `experiments.models.packets.congestion.CONTROLS`, which takes long to import.
-CONTROLS = ("cubic", "reno", "dctcp", "delay", "scalable")
+CONTROLS = ("cubic", "reno", "dctcp", "delay", "scalable", "lia")
+TCP, MPTCP = "tcp", "mptcp"  # transport protocols
 QUANTILES = ("median", "p95", "p99")
 
 
@@ -122,6 +123,19 @@ QUANTILES = ("median", "p95", "p99")
     help="Queues mark packets from a fifth of their length on, as a lab's queue ecn; with --tcp.",
 )
 @click.option(
+    "--transport",
+    type=click.Choice([TCP, MPTCP]),
+    default=TCP,
+    show_default=True,
+    help="Transport protocol of the packets. Multipath TCP (mptcp) implies --tcp; its subflows "
+    "take disjoint paths.",
+)
+@click.option(
+    "--subflows",
+    type=click.IntRange(min=1),
+    help="Most subflows of a connection, with --transport mptcp.  [default: ports of a server]",
+)
+@click.option(
     "--relay-us",
     type=click.FloatRange(min=0),
     default=0.0,
@@ -163,6 +177,8 @@ def command(
     mtu: int,
     congestion: str,
     ecn: bool,
+    transport: str,
+    subflows: int | None,
     relay_us: float,
     seed: int,
     trace: Path | None,
@@ -186,18 +202,27 @@ def command(
     pillarbox simulate bcube,4,1 --bytes 1500000 --rate-mbit 100 --mtu 9000 --tcp
     pillarbox simulate bcube,4,5 --flows permutation --bytes 1000000 --tcp
     pillarbox simulate bcube,4,1 --load 0.6 --rate-mbit 100 --tcp --congestion dctcp --ecn
+    pillarbox simulate bcube,5,2 --flows permutation --bytes 1000000 --transport mptcp
     pillarbox simulate --beside fct-20260301-101500-seed1 --figure comparison.svg
     """
     if beside:
         require(topology is None, "--beside takes the run's networks: leave SPEC out")
         require(not (loads or trace), "--beside takes the run's flows: leave --load, --trace out")
+        require(transport == TCP, "--beside takes the run's transport: leave --transport out")
         _compare_with_run(beside, figure, as_json)
         return
     require(figure is None, "--figure compares a run with its simulation: add --beside RUN")
     require(topology is not None, "give a network, such as bcube,4,1, or a run: --beside RUN")
     assert topology is not None
+    tcp = tcp or transport == MPTCP
     require(tcp or not ecn, "--ecn marks packets, which only --tcp simulates: add --tcp")
+    require(
+        subflows is None or transport == MPTCP,
+        "only Multipath TCP has subflows: add --transport mptcp",
+    )
     how = {"mtu": mtu, "congestion": congestion, "ecn": ecn, "relay_s": relay_us / 1e6}
+    if transport == MPTCP:
+        how["subflows"] = subflows or topology.ports
     wire = _tcp_settings(topology, routing, rate_mbit, queue, how)
     if volume_bytes is not None:
         require(
@@ -252,6 +277,12 @@ def _tcp_settings(
     from experiments.models.packets.simulated_tcp import TcpParameters
 
     header = routing_header_bytes(topology, routing)
+    if "subflows" in how:
+        from experiments.models.packets.subflow_paths import require_several_ports
+        from hosts.wire.source_route import SIZE
+
+        require_several_ports(topology)
+        header = SIZE  # the paths of ports have a header of their own
     frame_bytes = how["mtu"] + FRAME_BYTES - 1500 + header
     queue_bytes = length_bytes(queue, rate_mbit * 125_000, frame_bytes)
     of_levels = tuple(
@@ -296,7 +327,12 @@ def _simulated(
         from experiments.models.packets.tcp_arrivals import simulate_by_tcp
 
         began = time.perf_counter()
-        yield _result_row("TCP", simulate_by_tcp(topology, found, routing, tcp, seed), began)
+        by_tcp = simulate_by_tcp(topology, found, routing, tcp, seed)
+        yield _result_row(_transport_name(tcp), by_tcp, began)
+
+
+def _transport_name(tcp: TcpParameters) -> str:
+    return "MPTCP" if tcp.subflows else "TCP"
 
 
 def _result_row(kind: str, found: ArrivalSimulation, began: float) -> dict[str, Any]:
@@ -325,7 +361,7 @@ def _results_text(found: list[dict[str, Any]]) -> str:
     from experiments.base.text import paragraphs, records
 
     rows, notes = [], []
-    simulate_by_tcp = any(one["of"] == "TCP" for one in found)
+    simulate_by_tcp = any(one["of"] != "fluid" for one in found)
     for one in found:
         kind = {"of": one["of"]} if simulate_by_tcp else {}
         rows += [{"load": one["load"], **kind, **row} for row in one["slowdown"]]
@@ -379,7 +415,7 @@ def _simulate_bulk(
         share = rows[0]["last_s"] / times["last_s"] if times["last_s"] else None
         counted = {name: int(getattr(found, name).sum()) for name in ("drops", "timeouts")}
         rows[0] |= {"of fluid": None, **dict.fromkeys(counted)}
-        rows.append({"of": "TCP", **times, "of fluid": share, **counted})
+        rows.append({"of": _transport_name(tcp), **times, "of fluid": share, **counted})
         dropped = links_with_most_drops(topology, found)
         notes.append(f"{found.events:,} events in {took_s:.1f} s, {round(peak_mib()):,} MiB.")
         if dropped:

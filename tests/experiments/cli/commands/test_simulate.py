@@ -74,6 +74,9 @@ def test_an_overload_is_named() -> None:
         (["bcube,4,1", "--tcp", "--bytes", "9", "--load", "0.5"], "leave --load, --trace"),
         (["bcube,4,1", "--queue", "long"], "'long' is no length of a queue"),
         (["bcube,4,1", "--ecn"], "--ecn marks packets, .*: add --tcp"),
+        (["bcube,4,1", "--tcp", "--subflows", "2"], "add --transport mptcp"),
+        (["tree,4,2", "--transport", "mptcp"], "have one port: Multipath TCP needs"),
+        (["--beside", "run", "--transport", "mptcp"], "leave --transport out"),
     ],
 )
 def test_what_cannot_be_simulated_is_said(arguments: list[str], sentence: str) -> None:
@@ -107,3 +110,33 @@ def test_an_unknown_control_is_told() -> None:
     said = CliRunner().invoke(cli, ["simulate", "bcube,4,1", "--tcp", "--congestion", "bbr"])
     assert "'bbr' is not one of 'cubic', 'reno', 'dctcp', 'delay', 'scalable'" in said.output
     assert said.exit_code == 2
+
+
+def test_multipath_tcp_uses_the_paths_of_both_ports() -> None:
+    one_to_one = ["bcube,4,1", "--flows", "one-to-one", "--bytes", "3000000", "--rate-mbit", "100"]
+    asked = [*one_to_one, "--transport", "mptcp", "--json"]
+    fluid, both = json.loads(run(*asked).stdout)["bulk"]
+    _, one = json.loads(run(*asked, "--subflows", "1").stdout)["bulk"]
+    assert (fluid["of"], both["of"]) == ("fluid", "MPTCP")
+    assert 1.7 < both["of fluid"] < 2.01
+    assert both["goodput_bps"] > 1.7 * one["goodput_bps"]
+
+
+def test_arriving_flows_by_multipath_tcp() -> None:
+    asked = [
+        "bcube,4,1",
+        "--count",
+        "300",
+        "--sizes",
+        "100000",
+        "--rate-mbit",
+        "100",
+        "--load",
+        "0.2",
+    ]
+    fluid, several = json.loads(run(*asked, "--transport", "mptcp", "--json").stdout)["simulations"]
+    assert (fluid["of"], several["of"]) == ("fluid", "MPTCP")
+    assert several["counted"] == fluid["counted"]
+    assert several["slowdown"][-1]["lost"] == 0
+    assert several["slowdown"][-1]["median"] < fluid["slowdown"][-1]["median"]
+    assert "Load 0.2, MPTCP: offered" in run(*asked, "--transport", "mptcp").stdout
