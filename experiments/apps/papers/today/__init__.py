@@ -1,1 +1,1 @@
-"""Figures of networks of today whose end points relay: BCCC, Rail-only, UB-Mesh."""
+"""Figures of networks of today whose end points relay, and of Multipath TCP over them."""

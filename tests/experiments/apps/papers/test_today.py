@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import numpy
 import pandas
 import pytest
 
+import topos
 from experiments.apps.papers.shared.reordering import COUNTERS, LARGEST, counted_by_trial
-from experiments.apps.papers.today import crossbars, mesh, rails
+from experiments.apps.papers.today import crossbars, mesh, multipath, rails
 from experiments.runs.reporting.reproduced.result import Point
+from hosts.base.algorithms import route
 
 
 @pytest.mark.parametrize(("size", "domains"), [(2, 3), (4, 4), (8, 2)])
@@ -63,3 +66,25 @@ def test_counters_of_reordering_are_per_thousand_segments() -> None:
         LARGEST: 16,
     }
     assert all(values.isna()[1] for values in found.values())
+
+
+@pytest.mark.parametrize("pattern", multipath.CABLES)
+def test_a_pattern_loads_all_its_senders_and_receivers_equally(pattern: str) -> None:
+    network = topos.parse("bcube,5,2")
+    found = multipath.pairs(network, pattern, numpy.random.default_rng(3))
+    assert all(source != destination for source, destination in found)
+    for ends in zip(*found, strict=True):
+        counts = {ends.count(one) for one in set(ends)}
+        assert counts == ({12} if pattern == multipath.NEIGHBOURS else {1})
+    hops = {len(route(network, "bcube", *pair).paths[0]) for pair in found}
+    assert (hops == {1}) == (pattern == multipath.NEIGHBOURS)
+
+
+def test_more_paths_carry_more_of_sparse_traffic() -> None:
+    single, coupled = (
+        multipath.measure(("bcube,3,2", multipath.SPARSE, *multipath.SYSTEMS[name], 0.5, 1, 0))
+        for name in (multipath.SINGLE, multipath.COUPLED)
+    )
+    goodput_mbit = multipath.RATE_BPS * 1448 / 1514 / 1e6
+    assert 0.5 * goodput_mbit < single["throughput"] < 1.01 * goodput_mbit
+    assert single["throughput"] < coupled["throughput"] < 3.01 * goodput_mbit
