@@ -15,6 +15,7 @@ when all steps that it needs have ended.
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict, deque
 from collections.abc import Iterator
 from typing import Any, TypeAlias
@@ -35,6 +36,8 @@ Numbers: TypeAlias = NDArray[numpy.int32]
 ELEMENT_BYTES = 4
 SEND_BYTES = 1 << 18  # maximum number of bytes in one send call
 BUFFER = bytearray(1 << 18)
+EPOLL_S = 1e-3  # resolution of epoll's timeout in seconds
+NAP_S = 1e-4  # maximum time without a look at sockets before a timed event, in seconds
 
 
 class CollectiveTask(GeneratorTask):
@@ -231,6 +234,18 @@ class CollectiveLoop(FlowEventLoop):
                 self._computing[step.flow].append(step)
                 if len(self._computing[step.flow]) == 1:
                     self._compute(step, now)
+
+    def _ready_sockets(self, wait_s: float) -> list[tuple[int, int]]:
+        """Return ready sockets; do not delay the end of a computation by a millisecond.
+
+        The timeout of epoll is rounded up to whole milliseconds.
+        """
+        if wait_s > EPOLL_S:
+            return super()._ready_sockets(wait_s - EPOLL_S)
+        ready = super()._ready_sockets(0.0)
+        if not ready and wait_s > 0:
+            time.sleep(min(wait_s, NAP_S))
+        return ready
 
     def _compute(self, step: StepInProgress, now: float) -> None:
         step.begin_s = now

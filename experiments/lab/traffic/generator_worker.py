@@ -168,11 +168,15 @@ class FlowEventLoop:
         self._run_due_events()
         wait_s = max(0.0, self._agenda[0][0] - self._now) if self._left else 0.0
         before = self._taken
-        for descriptor, _ in self._ready.poll(wait_s, MOST_EVENTS):
+        for descriptor, _ in self._ready_sockets(wait_s):
             self._now = time.monotonic()
             self._handle_ready_socket(descriptor)
         if self._only_receives and self._taken - before >= MUCH:
             time.sleep(PAUSE_S)
+
+    def _ready_sockets(self, wait_s: float) -> list[tuple[int, int]]:
+        """Return the descriptors and events of ready sockets, after at most `wait_s` seconds."""
+        return self._ready.poll(wait_s, MOST_EVENTS)
 
     def _run_due_events(self) -> None:
         self._now = time.monotonic()
