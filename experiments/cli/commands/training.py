@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from experiments.base.arguments import FILE, FOLDER, SPEC, answer, json_option, routing_option
+from topos.base.errors import require
 from topos.base.topology import Topology
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def _model_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @click.command(no_args_is_help=True)
-@click.argument("topology", metavar="SPEC", type=SPEC)
+@click.argument("topology", metavar="[SPEC]", type=SPEC, required=False)
 @click.option(
     "--trace",
     metavar="FILES",
@@ -100,12 +101,19 @@ def _model_options(command: Callable[..., Any]) -> Callable[..., Any]:
     type=FOLDER,
     help="Write the iteration as Chakra traces, with simulated times, into this directory.",
 )
+@click.option(
+    "--ran",
+    type=FOLDER,
+    metavar="RUN",
+    help="Write the iteration of a live run, with measured times, into the directory of --out.",
+)
+@click.option("--trial", type=int, help="Trial of --ran (default: the first completed one).")
 @json_option(
     *("topology", "algorithm", "routing", "rate_mbit", "iteration_s", "parts", "ranks"),
     *("critical_path", "sent_bytes", "formula_bytes", "files"),
 )
 def command(
-    topology: Topology,
+    topology: Topology | None,
     trace: str | None,
     groups: Path | None,
     ranks: int | None,
@@ -116,6 +124,8 @@ def command(
     mtu: int,
     seed: int,
     out: Path | None,
+    ran: Path | None,
+    trial: int | None,
     as_json: bool,
     **model: Any,
 ) -> None:
@@ -130,7 +140,16 @@ def command(
     pillarbox training bcube,4,1 --tp 2 --pp 2 --ep 2 --algorithm bcube
     pillarbox training fattree,4 --tp 4 --pp 2 -o traces
     pillarbox training fattree,4 --trace 'traces/trace.%d.et'
+    pillarbox training --ran training-20260301-101500-seed1 -o measured
     """
+    if ran is not None:
+        require(topology is None and out is not None, "--ran takes no SPEC, and needs --out DIR")
+        assert out is not None
+        _write_measured_trace(ran, trial, out, as_json)
+        return
+    require(trial is None, "--trial names a trial of a run: add --ran RUN")
+    require(topology is not None, "give a network, such as bcube,4,1, or a run: --ran RUN")
+    assert topology is not None
     from experiments.models.fluid.iteration import simulated_moments
     from experiments.models.workloads.training.breakdown import iteration_times
     from experiments.models.workloads.training.training_workload import (
@@ -158,6 +177,17 @@ def command(
         "files": files,
     }
     answer(as_json, data, _iteration_text(topology, plan, times, formula, files))
+
+
+def _write_measured_trace(ran: Path, trial: int | None, out: Path, as_json: bool) -> None:
+    """Write the traces of a run's trial with the measured times of their nodes."""
+    from experiments.models.workloads.training.chakra_files import write_trace
+    from experiments.runs.trials.records import load
+    from experiments.runs.trials.training_results import measured_trace
+
+    trace, times_us = measured_trace(load(ran), trial)
+    files = list(map(str, write_trace(trace, out, times_us=times_us)))
+    answer(as_json, {"files": files}, "\n".join(files))
 
 
 def _written_files(plan: IterationPlan, moments: list[Moments], out: Path | None) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from experiments.models.workloads.training.breakdown import (
     IterationTimes,
@@ -11,10 +11,17 @@ from experiments.models.workloads.training.breakdown import (
     iteration_times,
 )
 from experiments.models.workloads.training.iteration_plan import IterationPlan
+from experiments.models.workloads.training.trace import Trace
+from experiments.models.workloads.training.training_workload import trace_of
 from experiments.runs.trials.order import TrialMeasurements, TrialOrder
+from topos.base.errors import require
 from topos.base.topology import Topology
 
+if TYPE_CHECKING:
+    from experiments.runs.trials.records import Run
+
 Row = dict[str, Any]
+Times = tuple[int, int]
 PARTS = ("compute_s", "exposed_s", "waiting_s")
 
 
@@ -36,6 +43,38 @@ def training_results(
         "nodes": node_rows(order.iteration, moments),
     }
     return totals, tables
+
+
+def measured_trace(run: Run, number: int | None) -> tuple[Trace, dict[tuple[int, int], Times]]:
+    """Return the trace of a run's trial, and each node's measured start and duration.
+
+    Times are in microseconds, by rank and number of the node. The trial is the first one that
+    completed if `number` is None.
+    """
+    nodes = run.nodes
+    completed = sorted(nodes.trial.unique())
+    require(
+        bool(completed),
+        f"{run.folder} has no completed training iteration: choose a run of `run training`",
+    )
+    trial = completed[0] if number is None else number
+    require(
+        trial in completed,
+        f"trial {trial} of {run.folder} has no completed training iteration: choose one of "
+        f"{', '.join(map(str, completed))}",
+    )
+    rows = nodes[nodes.trial == trial]
+    name = rows.system.iloc[0]
+    (system,) = (one for one in run.plan.systems if one.name == name)
+    trace = trace_of(run.plan.workload.options, system.topology.servers)
+    times_us = {
+        (int(row.rank), int(row.node)): (
+            round(row.begin_s * 1e6),
+            round((row.end_s - row.begin_s) * 1e6),
+        )
+        for row in rows.itertuples()
+    }
+    return trace, times_us
 
 
 def rank_rows(topology: Topology, plan: IterationPlan, times: IterationTimes) -> list[Row]:

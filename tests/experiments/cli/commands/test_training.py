@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,13 @@ from click.testing import CliRunner
 
 from experiments.cli.commands.training import MODEL, command
 from experiments.models.workloads.training.chakra_files import read_trace, write_trace
+from experiments.models.workloads.training.trace import COMPUTE
 from experiments.models.workloads.training.training_workload import MODEL_OPTIONS
 from experiments.models.workloads.training.transformer import Transformer
+from experiments.runs.trials.experiment_run import run
 from tests.experiments.models.workloads.training.drawn_trace import drawn_trace
+from tests.experiments.runs.trials.test_training import ITERATION, STEP_S, FakeIterations
+from tests.experiments.runs.trials.test_training import SMALL as SMALL_MODEL
 from topos.base.errors import PillarboxError
 
 SMALL = ["--hidden", "64", "--sequence", "32", "--layers", "2", "--micro-batches", "2"]
@@ -93,6 +98,29 @@ def test_bad_input(arguments: list[str], words: str) -> None:
     told = CliRunner().invoke(command, ["tree,2,2", *arguments])
     assert isinstance(told.exception, PillarboxError), told.output
     assert words in str(told.exception)
+
+
+def test_trace_of_a_run_has_its_times(tmp_path: Path) -> None:
+    done = run(ITERATION, tmp_path / "run", measure=FakeIterations())
+    out = tmp_path / "measured"
+    told = CliRunner().invoke(command, ["--ran", str(done.folder), "--trial", "1", "-o", str(out)])
+    assert told.exit_code == 0, told.exception
+    model = Transformer(**SMALL_MODEL)
+    assert len(told.output.splitlines()) == model.ranks
+    found = read_trace(str(out / "trace.%d.et"))
+    assert found.groups == model.trace().groups
+    computing = [node for node in found.ranks[0] if node.kind == COMPUTE]
+    assert {node.duration_us for node in computing} == {round(STEP_S * 1e6)}
+    for arguments, words in (
+        (["--trial", "9", "-o", str(out)], "trial 9 of .* has no completed training iteration"),
+        ([], "needs --out DIR"),
+        (["tree,2,2", "-o", str(out)], "takes no SPEC"),
+    ):
+        told = CliRunner().invoke(command, ["--ran", str(done.folder), *arguments])
+        assert re.search(words, str(told.exception))
+    for arguments, words in (([], "give a network"), (["--trial", "1"], "add --ran RUN")):
+        told = CliRunner().invoke(command, ["--json", *arguments])
+        assert words in str(told.exception)
 
 
 def test_unmatched_ranks_of_a_trace(tmp_path: Path) -> None:
