@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
+from itertools import chain, takewhile
+from math import gcd
 from random import Random
 from typing import Any, NamedTuple
 
@@ -81,6 +82,15 @@ class AlgorithmRequest(NamedTuple):
         n = self.topology.n if isinstance(self.topology, BCube) else 2
         return self.whole_number("base", n, 2)
 
+    def ranks_of_switch(self) -> int:
+        """Return the number of ranks of each group of a hierarchical all-reduce.
+
+        By default these are the ranks of one switch, or a divisor of their number.
+        """
+        first = [next(self.topology.neighbours(server))[1].node for server in self.servers]
+        near = sum(1 for _ in takewhile(lambda node: node == first[0], first))
+        return self.whole_number("inner", gcd(near, self.ranks), 1)
+
     def bml_schedules(self) -> list[schedules.DigitSchedule]:
         """Return the exchange schedules of BML's threads, one thread per level (digit)."""
         require(
@@ -137,6 +147,9 @@ EXCHANGES: dict[str, Callable[[AlgorithmRequest], Sequence[AllReduceSchedule]]] 
     "halving-doubling": lambda asked: [schedules.halving_schedule(asked.ranks)],
     "bcube": lambda asked: [schedules.bcube_scheme(asked.ranks, asked.gloo_base())],
     "bml": AlgorithmRequest.bml_schedules,
+    "hierarchical": lambda asked: [
+        schedules.HierarchicalSchedule(asked.ranks, asked.ranks_of_switch())
+    ],
 }
 
 
@@ -231,7 +244,8 @@ ALGORITHMS: dict[str, dict[str, Make]] = {
 # Options of collective operations: every algorithm accepts all of them, as an experiment compares
 # algorithms with the same workload.
 OPTIONS = (
-    *("ranks", "placement", "parameter_servers", "base", "root", "pieces", "reads", "fan_in"),
+    *("ranks", "placement", "parameter_servers", "base", "inner", "root", "pieces", "reads"),
+    "fan_in",
 )
 
 

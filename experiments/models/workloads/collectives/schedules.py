@@ -73,6 +73,61 @@ class RingSchedule:
         return step + self.ranks - 1
 
 
+class HierarchicalSchedule:
+    """All-reduce in rings of two levels: within groups of ranks, then between the groups.
+
+    In reduce-scatter the ranks of a group sum each other's data around a ring and have a share
+    each; then the ranks with the same place in their groups sum this share around a ring. All
+    groups have `inner` consecutive ranks.
+    """
+
+    def __init__(self, ranks: int, inner: int) -> None:
+        require(
+            inner >= 1 and ranks % inner == 0,
+            f"a hierarchical all-reduce has groups of one size: {ranks} ranks are no multiple of "
+            f"{inner} (options.inner)",
+        )
+        self.ranks, self.inner, self.groups = ranks, inner, ranks // inner
+
+    def final_chunk(self, rank: int) -> int:
+        """Return the chunk whose sum a rank has after the reduce-scatter half."""
+        return rank % self.inner * self.groups + rank // self.inner
+
+    def scatter(self, builder: TransferGraphBuilder, step: int = 0) -> int:
+        """Add the transfers that sum each rank's chunk, in groups first; return the next step."""
+        step = self._send_in_groups(builder, step, behind=1, reduce=True)
+        return self._send_between_groups(builder, step, behind=1, reduce=True)
+
+    def gather(self, builder: TransferGraphBuilder, step: int = 0) -> int:
+        """Add the transfers of each sum to all ranks, in groups last; return the next step."""
+        step = self._send_between_groups(builder, step, behind=0, reduce=False)
+        return self._send_in_groups(builder, step, behind=0, reduce=False)
+
+    def _send_in_groups(
+        self, builder: TransferGraphBuilder, step: int, behind: int, *, reduce: bool
+    ) -> int:
+        """Add a ring in each group, over shares of one chunk per group; return the next step."""
+        for turn in range(self.inner - 1):
+            for rank in range(self.ranks):
+                place = rank % self.inner
+                to = rank - place + (place + 1) % self.inner
+                first = (place - turn - behind) % self.inner * self.groups
+                builder.add_transfer(rank, to, first, self.groups, reduce=reduce, step=step + turn)
+        return step + self.inner - 1
+
+    def _send_between_groups(
+        self, builder: TransferGraphBuilder, step: int, behind: int, *, reduce: bool
+    ) -> int:
+        """Add a ring among the ranks of one place, over their share; return the next step."""
+        for turn in range(self.groups - 1):
+            for rank in range(self.ranks):
+                group, place = divmod(rank, self.inner)
+                to = (rank + self.inner) % self.ranks
+                chunk = place * self.groups + (group - turn - behind) % self.groups
+                builder.add_transfer(rank, to, chunk, reduce=reduce, step=step + turn)
+        return step + self.groups - 1
+
+
 class DigitSchedule:
     """All-reduce schedule in which ranks that differ in one digit of their number exchange data.
 

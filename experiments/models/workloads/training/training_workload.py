@@ -20,7 +20,8 @@ from topos.base.topology import Topology
 
 MODEL_OPTIONS = tuple(one.name for one in fields(Transformer))
 TRACE_OPTIONS = ("trace", "groups", "ranks", "tflops", "pytorch")
-OPTIONS = (*TRACE_OPTIONS, "placement", "base", *MODEL_OPTIONS)
+ALGORITHM_OPTIONS = ("base", "inner")
+OPTIONS = (*TRACE_OPTIONS, "placement", *ALGORITHM_OPTIONS, *MODEL_OPTIONS)
 
 
 def training_plan(
@@ -45,8 +46,8 @@ def training_plan(
     servers = placed_servers(
         topology, len(trace.ranks), str(options.get("placement", PAPER)), seed, least=1
     )
-    base = {name: options[name] for name in ("base",) if name in options}
-    return iteration_plan(topology, trace, servers, algorithm, base)
+    of_algorithm = {name: options[name] for name in ALGORITHM_OPTIONS if name in options}
+    return iteration_plan(topology, trace, servers, algorithm, of_algorithm)
 
 
 def trace_of(options: Mapping[str, Any], servers: int) -> Trace:

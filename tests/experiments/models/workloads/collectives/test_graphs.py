@@ -222,3 +222,25 @@ def test_the_placement_follows_the_seed() -> None:
     ]
     assert servers[0] == servers[1] != servers[2]
     assert sorted(servers[0]) == list(range(16))
+
+
+@pytest.mark.parametrize(("network", "inner"), [("tree,4,4", 4), ("bcube,4,1", 4), ("mesh,3,3", 1)])
+def test_hierarchical_rings_take_few_steps(network: str, inner: int) -> None:
+    """Each rank sends as much as in one ring; without a common switch it is one ring."""
+    plan = planned(network, "all-reduce", "hierarchical", volume_bytes=1 << 14, ranks=8)
+    assert plan.graph.steps == 2 * (inner - 1) + 2 * (8 // inner - 1)
+    sent: Counter[int] = Counter()
+    for one, volume in zip(plan.graph.transfers, plan.volumes, strict=True):
+        sent[one.sender] += volume
+    assert set(sent.values()) == {2 * 7 * (1 << 14) // 8}
+    groups = {(one.sender // inner, one.receiver // inner) for one in plan.graph.transfers}
+    assert len(groups) == (8 // inner) * (1 if inner == 1 else 2)
+
+
+def test_groups_of_a_hierarchical_all_reduce_have_one_size() -> None:
+    for inner in (1, 2, 8):
+        plan = planned("tree,4,4", "all-reduce", "hierarchical", ranks=8, inner=inner)
+        assert list(transfer_graph_errors(plan.graph)) == []
+    assert "8 ranks are no multiple of 3" in refusal(
+        "tree,4,4", "all-reduce", "hierarchical", ranks=8, inner=3
+    )
