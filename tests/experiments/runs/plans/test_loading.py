@@ -87,6 +87,7 @@ def test_toml(tmp_path: Path):
         ("rate_mbit = 30", 'rate_mbit = "x"', "systems.0.rate_mbit is a number, not x"),
         ("repeats = 2", "repeats = 2.5", "repeats is a whole number, not 2.5"),
         ("repeats = 2", "repeats = true", "repeats is a whole number|repeats is a number"),
+        ("rate_mbit = 30", "port_addresses = 1", "systems.0.port_addresses is true or false, not 1"),
         ('network = "bcube,4,1"', "mtu = 1500", "systems.0.network is missing"),
         ('"cut 0.0-s0', '"cutt 0.0-s0', r"there is no fault 'cutt': did you mean cut\?"),
         ('fault = "cut', 'faults = "cut', "unknown key faults.0.faults: did you mean fault"),
@@ -192,6 +193,11 @@ def test_what_there_is_not():
         ("rate_mbit = 30", "timers = 'x'", r"line 5 \(systems.0.timers\): there are no 'x' timers"),
         ("rate_mbit = 30", "queue = 'x'", r"line 5 \(systems.0.queue\): there is no queue 'x'"),
         ("rate_mbit = 30", "delay = 'x'", r"line 5 \(systems.0.delay\): 'x' is no delay"),
+        (
+            'label = "a tree"',
+            "port_addresses = true",
+            r"line 8 \(systems.1.port_addresses\): a server of tree,4,4 has one port",
+        ),
         ("rate_mbit = 30", "loss = -1", r"line 5 \(systems.0.loss\): a cable loses 0 to 100"),
         ("tree,4,4", "tree,4", r"line 7 \(systems.1.network\): network 'tree,4'"),
         (
