@@ -370,11 +370,13 @@ choose_parts() {
     done
 }
 
-# Says every few seconds how far pip is; ends with the file that it is given.
+# Says how far pip is, whenever it is further; ends with the file that it is given.
 show_progress() {
+    said=0
     while sleep 3 && [ -e "$1" ]; do
         set -- "$1" "$venv"/lib/python3*/site-packages/*.dist-info
-        say "$(($# - 1)) packages are installed"
+        [ $# -eq "$said" ] || say "$(($# - 1)) packages are installed"
+        said=$#
     done
 }
 
