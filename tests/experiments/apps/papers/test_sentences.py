@@ -168,3 +168,25 @@ def test_dctcp_is_judged_by_its_sentences(
     monkeypatch: pytest.MonkeyPatch, kind: str, changes: dict[str, float], word: str
 ) -> None:
     assert eight_into_one(monkeypatch, kind, **changes).verdict == word
+
+
+def one_connection_sprayed(equal: float, unequal: float) -> Reproduction:
+    """Return the figure of made-up records: times the goodput of one path, by kind of paths."""
+
+    def records(names: tuple[str, ...], times: float) -> MadeUp:
+        trials = [row(name, goodput_bps=1e7 * (times if "spray" in name else 1)) for name in names]
+        return MadeUp([*names], {"trials": twice(trials)})
+
+    bcube, dpillar = ("BCube, bsr", "BCube, spray"), ("DPillar, mp-both", "DPillar, spray")
+    parts = {"equal": records(bcube + dpillar, equal), "unequal": records(bcube, unequal)}
+    return reproduced("spraying", parts)
+
+
+@pytest.mark.parametrize(
+    ("equal", "unequal", "word"),
+    [(1.81, 0.99, CLAIM_HOLDS), (1.79, 0.99, DIFFERS), (1.81, 1.01, DIFFERS)],
+)
+def test_spraying_is_judged_by_equal_and_unequal_paths(
+    equal: float, unequal: float, word: str
+) -> None:
+    assert one_connection_sprayed(equal, unequal).verdict == word
