@@ -14,11 +14,12 @@ from experiments.lab.emulation.external_network import ExternalNetwork
 from experiments.lab.emulation.forwarders import Forwarders
 from experiments.lab.emulation.lab import Lab
 from experiments.lab.emulation.lab_network import LabNet, end_programs_in
+from experiments.lab.emulation.marked_queues import MarkedQueues
 from experiments.lab.emulation.meter import Meter, MeterReading
 from experiments.lab.emulation.nodes import LabSwitch, sent_bytes_and_frames
 from experiments.lab.emulation.packet_tracing import PacketTracer
 from experiments.lab.emulation.resizing import resize
-from experiments.lab.linux import congestion, mptcp, shaping
+from experiments.lab.linux import congestion, mptcp, queueing, shaping
 from experiments.lab.linux.namespaces import write_sysctl
 from experiments.lab.linux.queueing import Queue
 from experiments.lab.observe.pings import echoes
@@ -67,6 +68,12 @@ class LocalFabric:
         self.faults = Faults(self.net)
         self.tracer = PacketTracer(lab.topology, self.net, self.forwarders, lab.dead)
         self._meter = Meter(self.net)
+        self._marked_queues = MarkedQueues(self._namespaces)
+
+    def _namespaces(self) -> set[int]:
+        """Return the descriptors of the network namespaces of all nodes that run."""
+        found = (node.namespace for node in (*self.net.hosts, *self.net.switches))
+        return {one.descriptor for one in found if one is not None}
 
     def new_net(self) -> LabNet:
         """Return the nodes and cables of the lab, not yet started."""
@@ -106,6 +113,8 @@ class LocalFabric:
         net.start()
         self._choose_control()
         self._set_up_multipath()
+        if lab.settings.queue == queueing.ECN:
+            self._marked_queues.start()
         # A user's controller sees ARP requests, as on hardware.
         static_arp = not (lab.relays or lab.settings.controller)
         if static_arp and lab.topology.servers <= MOST_STATIC_ARP:
@@ -154,6 +163,7 @@ class LocalFabric:
     def stop(self) -> None:
         """End all programs, forwarders, servers, switches and cables."""
         self._meter.close()
+        self._marked_queues.close()
         if self.forwarders:
             self.forwarders.close()
         if self.lab.switches:

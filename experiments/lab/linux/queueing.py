@@ -7,7 +7,8 @@ arrive when more than a fifth of it is used (RFC 3168): 20 packets of 100, as DC
 
 A BPF program cannot read the length of a kernel queue. So the marking program models a queue that
 is drained at the port's rate. The state of the model is one timestamp: when the port will have sent
-all packets so far. The model equals HTB's queue, except for HTB's burst.
+all packets so far. The model equals HTB's queue, except for HTB's burst, and except after the port
+sent late: `raise_computed_queue` corrects that (`emulation.marked_queues`).
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ MAP_LOOKUP, KTIME_NS, STORE_BYTES, REPLACE_CHECKSUM = 1, 5, 9, 10  # BPF helper 
 # Offsets in a packet's context (struct __sk_buff). A super-packet's length on the wire counts the
 # headers of all its segments, as the shaper does: otherwise the computed queue falls behind.
 WIRE_LENGTH, IFINDEX = 160, 40
+# difference of the real from the computed queueing delay that is corrected: a reading takes time
+TOLERATED_NS = 1_000_000
 LATEST_NS = 2**31 - 1  # maximum queueing delay in ns: a BPF constant has 32 bits
 
 
@@ -115,6 +118,29 @@ def load_ecn_marking_program(bytes_s: int, limit_bytes: int, header: int) -> int
 def _queue_end_times_map() -> int:
     """Create the BPF map with the time at which each port's queue will be empty."""
     return kernel.call_bpf(MAP_CREATE, struct.pack("=IIIII", ARRAY, 4, 8, MOST_PORTS, 0))
+
+
+_marking_rates: dict[int, int] = {}  # bytes per second of ports that mark, by interface index
+
+
+def set_marking_rate(index: int, bytes_s: int) -> None:
+    """Store the rate of a port that marks packets, for `raise_computed_queue`."""
+    _marking_rates[index] = bytes_s
+
+
+def raise_computed_queue(index: int, waiting_bytes: int, now_ns: int) -> bool:
+    """Raise a port's computed queue to its real length; return True if it was too short."""
+    bytes_s = _marking_rates.get(index)
+    if bytes_s is None or not waiting_bytes:
+        return False
+    table = kernel.Map(_queue_end_times_map(), 4, 8, MOST_PORTS)
+    key = struct.pack("=I", index & MOST_PORTS - 1)
+    (computed_ns,) = struct.unpack("=Q", table[key])
+    end_ns = now_ns + waiting_bytes * 10**9 // bytes_s
+    if end_ns <= max(computed_ns, now_ns) + TOLERATED_NS:
+        return False
+    table[key] = struct.pack("=Q", end_ns)
+    return True
 
 
 def ecn_marking_program(

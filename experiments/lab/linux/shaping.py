@@ -254,6 +254,7 @@ def _marking_filter(index: int, queue: Queue, bytes_s: int, limit: int, deed: st
     if queue.kind != queueing.ECN:
         return []
     program = queueing.load_ecn_marking_program(bytes_s, limit, queue.header)
+    queueing.set_marking_rate(index, bytes_s)
     return [
         cable_programs.queue_filter_request(
             index, HTB_HANDLE, DATA_CLASS, program, deed, cable_programs.MARKING

@@ -8,6 +8,7 @@ import os
 import socket
 import struct
 import subprocess
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -18,6 +19,7 @@ from typing import Any
 import pytest
 
 import topos
+from experiments.lab.emulation.marked_queues import MarkedQueues
 from experiments.lab.linux import cable_programs, queueing, shaping
 from experiments.lab.linux.queueing import KINDS, Queue, length_bytes
 from experiments.models.workloads.workload import Workload
@@ -139,6 +141,55 @@ def test_a_short_queue_marks_nothing() -> None:
         assert ran(program, frame) == frame
     finally:
         os.close(program)
+
+
+@pytest.mark.parametrize(
+    ("waiting_bytes", "computed_ns", "after_ns"),
+    [
+        # A queue of 25,000 bytes lasts 10 ms; up to 1 ms more than computed is tolerated.
+        (25_000, 0, 10**9 + 10_000_000),
+        (25_000, 10**9 + 8_999_999, 10**9 + 10_000_000),
+        (25_000, 10**9 + 9_000_000, 10**9 + 9_000_000),
+        (25_000, 2 * 10**9, 2 * 10**9),
+        (2_500, 10, 10),  # 1 ms
+        (0, 10, 10),
+    ],
+)
+def test_a_computed_queue_is_raised_to_the_real_one(
+    monkeypatch: pytest.MonkeyPatch, waiting_bytes: int, computed_ns: int, after_ns: int
+) -> None:
+    table = {struct.pack("=I", 7): struct.pack("=Q", computed_ns)}
+    monkeypatch.setattr(queueing, "_queue_end_times_map", lambda: 0)
+    monkeypatch.setattr(kernel, "Map", lambda *_: table)
+    queueing.set_marking_rate((1 << 16) + 7, int(BYTES_S))
+    raised = queueing.raise_computed_queue((1 << 16) + 7, waiting_bytes, 10**9)
+    assert raised == (after_ns != computed_ns)
+    assert table == {struct.pack("=I", 7): struct.pack("=Q", after_ns)}
+    assert not queueing.raise_computed_queue((1 << 16) + 8, waiting_bytes, 10**9)
+
+
+@pytest.mark.root
+def test_a_lab_corrects_the_queues_that_it_marks_from(tmp_path: Path) -> None:
+    settings = {"rate_mbit": RATE_MBIT, "queue": "ecn", "queue_length": "1000 packets"}
+    with lab_of("tree,2,1", tmp_path, **settings) as lab, datagrams(lab, 0) as sender:
+        table = kernel.Map(queueing._queue_end_times_map(), 4, 8, queueing.MOST_PORTS)
+        port = struct.pack("=I", lab.host(0).intfs[0].ifindex % queueing.MOST_PORTS)
+        far = lab.topology.ip(1), 9
+
+        lab.fabric._marked_queues.close()  # its thread would take its time
+        marked = MarkedQueues(lab.fabric._namespaces)
+
+        def is_raised() -> bool:
+            """Fill the port's queue, take its computed length away, and correct it."""
+            for _ in range(400):
+                sender.sendto(bytes(1400), far)
+            table[port] = bytes(8)
+            before_ns = time.monotonic_ns()
+            marked.correct()
+            return bool(struct.unpack("=Q", table[port])[0] > before_ns)
+
+        wait_until(is_raised, "the computed queue stays behind the real one")
+        marked.close()
 
 
 def shown(lab: Any) -> list[dict[str, Any]]:
