@@ -142,7 +142,7 @@ def test_queues_of_the_figure_are_those_of_the_bottleneck(monkeypatch: pytest.Mo
         ("simulated, median", 70.0),
         ("simulated, 99th percentile", 84.0),
         ("DCTCP's median, live", 65.0),
-        ("queue, live / simulated", 65 / 70),
+        ("DCTCP's queue, live / simulated", 65 / 70),
     ):
         assert of(found, series, "DCTCP").ours == pytest.approx(packets)
 
@@ -158,6 +158,8 @@ def test_queues_of_the_figure_are_those_of_the_bottleneck(monkeypatch: pytest.Mo
         ({"peak": 1.26}, DIFFERS),
         ({"cubic_queue": 400.0}, CLAIM_HOLDS),
         ({"cubic_queue": 139.0}, DIFFERS),
+        ({"cubic_queue": 310.0}, CLAIM_HOLDS),
+        ({"cubic_queue": 280.0}, DIFFERS),  # a quarter from the other
         ({"goodput": 0.96}, CLAIM_HOLDS),
         ({"goodput": 0.94}, DIFFERS),
         ({"fairness": 0.96}, CLAIM_HOLDS),
