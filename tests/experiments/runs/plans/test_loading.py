@@ -87,7 +87,11 @@ def test_toml(tmp_path: Path):
         ("rate_mbit = 30", 'rate_mbit = "x"', "systems.0.rate_mbit is a number, not x"),
         ("repeats = 2", "repeats = 2.5", "repeats is a whole number, not 2.5"),
         ("repeats = 2", "repeats = true", "repeats is a whole number|repeats is a number"),
-        ("rate_mbit = 30", "port_addresses = 1", "systems.0.port_addresses is true or false, not 1"),
+        (
+            "rate_mbit = 30",
+            "port_addresses = 1",
+            "systems.0.port_addresses is true or false, not 1",
+        ),
         ('network = "bcube,4,1"', "mtu = 1500", "systems.0.network is missing"),
         ('"cut 0.0-s0', '"cutt 0.0-s0', r"there is no fault 'cutt': did you mean cut\?"),
         ('fault = "cut', 'faults = "cut', "unknown key faults.0.faults: did you mean fault"),
