@@ -62,6 +62,16 @@ def _model_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @_model_options
 @click.option(
+    "--skew",
+    type=float,
+    help="Exponent of Zipf's law for the popularity of experts.  [default: 0, equal]",
+)
+@click.option(
+    "--shares",
+    type=FILE,
+    help="Popularity of experts: a JSON list of numbers, one per expert.",
+)
+@click.option(
     "--tflops",
     type=float,
     help="Speed of a rank in 10^12 operations per second.  [default: 0.08]",
@@ -94,7 +104,7 @@ def _model_options(command: Callable[..., Any]) -> Callable[..., Any]:
     show_default=True,
     help="Largest IP packet, in bytes.",
 )
-@click.option("--seed", type=int, default=1, show_default=True, help="Seed of a random placement.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of all random choices.")
 @click.option(
     "-o",
     "--out",
@@ -117,6 +127,7 @@ def command(
     trace: str | None,
     groups: Path | None,
     ranks: int | None,
+    shares: Path | None,
     algorithm: str,
     routing: str,
     placement: str,
@@ -158,14 +169,15 @@ def command(
     )
     from experiments.models.workloads.workload import TRAINING, Workload
 
-    given = {"trace": trace, "groups": groups and str(groups), "ranks": ranks, **model}
+    files = {"groups": groups and str(groups), "shares": shares and str(shares)}
+    given = {"trace": trace, "ranks": ranks, **files, **model}
     options = {name: value for name, value in given.items() if value is not None}
     workload = Workload(TRAINING, options={**options, "placement": placement})
     plan = training_plan(topology, workload, algorithm, seed)
     moments = simulated_moments(topology, plan, routing, rate_mbit * 1e6, mtu)
     times = iteration_times(plan, moments)
-    formula = None if trace else transformer_of(options, topology.servers).bytes_moved()
-    files = _written_files(plan, moments, out)
+    formula = None if trace else transformer_of(options, topology.servers, seed).bytes_moved()
+    written = _written_files(plan, moments, out)
     data = {
         "topology": topology.spec,
         "algorithm": plan.algorithm,
@@ -174,9 +186,9 @@ def command(
         **_times_as_json(topology, plan, times),
         "sent_bytes": plan.bytes_by_label(),
         "formula_bytes": formula,
-        "files": files,
+        "files": written,
     }
-    answer(as_json, data, _iteration_text(topology, plan, times, formula, files))
+    answer(as_json, data, _iteration_text(topology, plan, times, formula, written))
 
 
 def _write_measured_trace(ran: Path, trial: int | None, out: Path, as_json: bool) -> None:

@@ -118,6 +118,7 @@ class StepInProgress:
         self.flow, self.lasts_s = flow, transfer.lasts_s
         self.waits_for = len(transfer.after)
         self.needed_by: list[StepInProgress] = []
+        self.latest_s = 0.0  # latest end of a step that this one waits for
         self.ready_s: float | None = None
         self.begin_s: float | None = None
         self.end_s: float | None = None
@@ -188,6 +189,7 @@ class CollectiveLoop(FlowEventLoop):
         self._left += 1
         self._unmarked: int | None = None  # last flow, marked as ended after the last step
         self._computing: defaultdict[int, deque[StepInProgress]] = defaultdict(deque)
+        self._idle_s: defaultdict[int, float] = defaultdict(float)  # idle from, by processor
         self._sending: list[deque[TransferInProgress]] = [deque() for _ in connections]
         self._arriving: list[deque[TransferInProgress]] = [deque() for _ in connections]
         for failed in [one for one in connections if one.ended]:
@@ -198,7 +200,9 @@ class CollectiveLoop(FlowEventLoop):
         self._now = barrier_s
         if self._unended_steps:
             ready = [step for step in self._steps if not step.waits_for]
-            self._schedule(barrier_s, self._begin_steps, ready, barrier_s)
+            for step in ready:
+                step.latest_s = barrier_s
+            self._schedule(barrier_s, self._begin_steps, ready)
         cost = super().run(barrier_s)
         if not any(one.reason for one in self.connections):
             for rank in self._store.ranks_with_wrong_sums():
@@ -217,23 +221,23 @@ class CollectiveLoop(FlowEventLoop):
             if one.flow.destination == server:
                 one.reason = f"server {self._names[server]} ended with wrong sums"
 
-    def _begin_steps(self, ready: list[StepInProgress], now: float) -> None:
-        """Begin steps whose dependencies have ended at `now`, and those that depend on no work."""
+    def _begin_steps(self, ready: list[StepInProgress]) -> None:
+        """Begin steps whose dependencies have ended, and those that only wait for these steps."""
         for step in ready:
             if not self._unended_steps:  # the operation was aborted
                 return
-            step.ready_s = now
+            step.ready_s = step.latest_s
             if isinstance(step, TransferInProgress):
                 self._sending[step.flow].append(step)
                 self._arriving[step.flow].append(step)
                 self._poll_writable(self.connections[step.flow], True)
             elif step.flow < 0:
-                step.begin_s = now
-                ready += self._end_step(step, now)
+                step.begin_s = step.ready_s
+                ready += self._end_step(step, step.ready_s)
             else:
                 self._computing[step.flow].append(step)
                 if len(self._computing[step.flow]) == 1:
-                    self._compute(step, now)
+                    self._compute(step)
 
     def _ready_sockets(self, wait_s: float) -> list[tuple[int, int]]:
         """Return ready sockets; do not delay the end of a computation by a millisecond.
@@ -247,9 +251,10 @@ class CollectiveLoop(FlowEventLoop):
             time.sleep(min(wait_s, NAP_S))
         return ready
 
-    def _compute(self, step: StepInProgress, now: float) -> None:
-        step.begin_s = now
-        self._schedule(now + step.lasts_s, self._end_computation, step, now + step.lasts_s)
+    def _compute(self, step: StepInProgress) -> None:
+        step.begin_s = max(step.latest_s, self._idle_s[step.flow])
+        self._idle_s[step.flow] = end_s = step.begin_s + step.lasts_s
+        self._schedule(end_s, self._end_computation, step, end_s)
 
     def _end_computation(self, step: StepInProgress, due_s: float) -> None:
         """End a computation at its due time, so that delays of this process do not add up."""
@@ -257,18 +262,19 @@ class CollectiveLoop(FlowEventLoop):
         queue.popleft()
         onward = self._end_step(step, due_s)
         if queue:
-            self._compute(queue[0], due_s)
-        self._begin_steps(onward, due_s)
+            self._compute(queue[0])
+        self._begin_steps(onward)
 
-    def _end_step(self, step: StepInProgress, now: float) -> list[StepInProgress]:
+    def _end_step(self, step: StepInProgress, end_s: float) -> list[StepInProgress]:
         """Record a step's end; return the steps that can begin now."""
-        step.end_s = now
+        step.end_s = end_s
         self._unended_steps -= 1
         if not self._unended_steps:
             self._end_of_steps()
         ready = []
         for onward in step.needed_by:
             onward.waits_for -= 1
+            onward.latest_s = max(onward.latest_s, end_s)
             if not onward.waits_for:
                 ready.append(onward)
         return ready
@@ -310,7 +316,7 @@ class CollectiveLoop(FlowEventLoop):
         arrived = queue[0].receive(one.receiver) if queue else len(one.receiver.recv(1))
         whole = self._count_delivered(one, arrived)
         if arrived and not queue[0].remaining_bytes:
-            self._begin_steps(self._end_step(queue.popleft(), self._now), self._now)
+            self._begin_steps(self._end_step(queue.popleft(), self._now))
         if whole:
             self._end(one)
 

@@ -66,7 +66,8 @@ def measured_trace(run: Run, number: int | None) -> tuple[Trace, dict[tuple[int,
     rows = nodes[nodes.trial == trial]
     name = rows.system.iloc[0]
     (system,) = (one for one in run.plan.systems if one.name == name)
-    trace = trace_of(run.plan.workload.options, system.topology.servers)
+    seed = int(next(one["seed"] for one in run.records if one["trial"] == trial))
+    trace = trace_of(run.plan.workload.options, system.topology.servers, seed)
     times_us = {
         (int(row.rank), int(row.node)): (
             round(row.begin_s * 1e6),

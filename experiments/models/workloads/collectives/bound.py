@@ -60,7 +60,13 @@ def _least_bytes_of_servers(plan: CollectivePlan) -> tuple[float, list[float]]:
         for one, volume in zip(plan.graph.transfers, plan.volumes, strict=True):
             received[one.receiver] += volume
         return sum(received), received
-    size = plan.size_bytes // (ranks if plan.operation == "total-exchange" else 1)
+    if plan.operation == "total-exchange":
+        sent, received = [0.0] * ranks, [0.0] * ranks
+        for one, volume in zip(plan.graph.transfers, plan.volumes, strict=True):
+            sent[one.sender] += volume
+            received[one.receiver] += volume
+        return sum(sent), list(map(max, sent, received))
+    size = plan.size_bytes
     others = size * (ranks - 1)
     if plan.operation == "all-reduce":
         return 2 * others, [size] * ranks

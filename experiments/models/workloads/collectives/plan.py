@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, takewhile
+from itertools import accumulate, chain, takewhile
 from math import gcd
 from random import Random
 from typing import Any, NamedTuple
 
 from experiments.models.workloads.collectives import schedules
+from experiments.models.workloads.collectives import shares as uneven
 from experiments.models.workloads.collectives.graph import (
     MOST_SENT,
     TransferGraph,
@@ -245,7 +246,7 @@ ALGORITHMS: dict[str, dict[str, Make]] = {
 # algorithms with the same workload.
 OPTIONS = (
     *("ranks", "placement", "parameter_servers", "base", "inner", "root", "pieces", "reads"),
-    "fan_in",
+    *("fan_in", *uneven.OPTIONS),
 )
 
 
@@ -263,9 +264,13 @@ class CollectivePlan:
     graph: TransferGraph
     servers: tuple[int, ...]  # server that runs each rank
     size_bytes: int  # total size of all chunks of the graph
+    # Byte offset of each chunk, and the end of the last one; empty if all have the same size.
+    offsets: tuple[int, ...] = ()
 
     def offset(self, chunk: int) -> int:
-        """Return the byte offset of a chunk in the data; chunks differ by one element at most."""
+        """Return the byte offset of a chunk; chunks of one size differ by one element at most."""
+        if self.offsets:
+            return self.offsets[chunk]
         elements = self.size_bytes // ELEMENT_BYTES
         return chunk * elements // self.graph.chunks * ELEMENT_BYTES
 
@@ -365,7 +370,26 @@ def plan_for(topology: Topology, workload: Workload, algorithm: str, seed: int) 
     copies = _copies(asked, workload)
     _check_volume(workload, graph, copies)
     size_bytes = copies * workload.volume_bytes // ELEMENT_BYTES * ELEMENT_BYTES
-    return CollectivePlan(workload.pattern, name, graph, asked.servers, size_bytes)
+    offsets = _uneven_offsets(asked, workload, seed)
+    return CollectivePlan(workload.pattern, name, graph, asked.servers, size_bytes, offsets)
+
+
+def _uneven_offsets(asked: AlgorithmRequest, workload: Workload, seed: int) -> tuple[int, ...]:
+    """Return the offsets of an exchange's chunks if its destinations have shares, or ()."""
+    given = [option for option in uneven.OPTIONS if option in workload.options]
+    require(
+        not given or workload.pattern == "total-exchange",
+        f"the option {next(iter(given), '')} is for total-exchange, and not for {workload.pattern}",
+    )
+    draw = Random(f"{seed} shares")
+    shares = uneven.drawn_or_read_shares(workload.options, asked.ranks, draw)
+    if shares is None:
+        return ()
+    assert workload.volume_bytes is not None
+    # A part has at least one element, as each connection has data to carry.
+    parts = uneven.apportioned(workload.volume_bytes // ELEMENT_BYTES, shares, least=1)
+    sizes = [part * ELEMENT_BYTES for part in parts] * asked.ranks
+    return tuple(accumulate(sizes, initial=0))
 
 
 def _copies(asked: AlgorithmRequest, workload: Workload) -> int:

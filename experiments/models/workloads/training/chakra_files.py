@@ -39,6 +39,7 @@ SIGN = 1 << 63  # numbers from here on are negative numbers in an unsigned field
 # Attribute of a node that names its parallelism. Programs that read Chakra traces ignore unknown
 # attributes.
 PARALLELISM = "parallelism"
+PARTS = "send_bytes"  # attribute with the parts of an uneven total exchange, a list of int64
 
 
 def read_trace(
@@ -237,6 +238,9 @@ def _node_of(message: Any, file: Path, tflops: float) -> TraceNode:
         node["size_bytes"] = number("comm_size")
         node["group"] = str(known.get("pg_name", ""))
         node["root"] = number("root_rank")
+        parts = known.get(PARTS, ())
+        require(isinstance(parts, tuple), f"{where}: the attribute {PARTS} is no list of int64")
+        node["parts"] = parts
     else:
         # Memory accesses occupy their rank as computations do, and so does the call by which a CPU
         # starts an accelerator's collective operation. Metadata takes no time.
@@ -284,6 +288,7 @@ def _message_of(node: TraceNode, rank: int, times_us: tuple[int, int] | None) ->
         COLLECTIVES,
         NODE_TYPES,
         Attribute,
+        Int64List,
         Node,
     )
 
@@ -311,6 +316,8 @@ def _message_of(node: TraceNode, rank: int, times_us: tuple[int, int] | None) ->
         add("comm_type", int64_val=COLLECTIVES.index(node.operation))
         if node.group:
             add("pg_name", string_val=node.group)
+        if node.parts:
+            add(PARTS, int64_list=Int64List(values=node.parts))
         if node.root:
             add("root_rank", int64_val=node.root)
     if node.kind != COMPUTE:

@@ -14,6 +14,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
 PACKAGE = "ChakraProtoMsg"
+DOCUMENTATION = 2  # number of an attribute's field "doc_string"; values have larger numbers
 # Types of an attribute's value. The value's field has the type's name and the suffix "_val"; field
 # numbers are odd, from 3 on, since a list of each type has the number after it.
 ATTRIBUTE_TYPES = (
@@ -36,7 +37,9 @@ FIELDS = {
     "AttributeProto": (
         (1, "string", "name"),
         *((3 + 2 * at, kind, f"{kind}_val") for at, kind in enumerate(ATTRIBUTE_TYPES)),
+        (10, "Int64List", "int64_list"),
     ),
+    "Int64List": ((1, "repeated int64", "values"),),
 }
 # Values of the enumerations NodeType and CollectiveCommType, in the order of their numbers.
 NODE_TYPES = ("invalid", "metadata", "load", "store", "compute", "send", "receive", "collective")
@@ -62,7 +65,7 @@ def _message_classes() -> dict[str, Any]:
                 field.type_name = f".{PACKAGE}.{element}"
             else:
                 field.type = getattr(FieldDescriptorProto, f"TYPE_{element.upper()}")
-            if message == "AttributeProto" and name.endswith("_val"):
+            if message == "AttributeProto" and number > DOCUMENTATION:
                 field.oneof_index = 0
     pool = DescriptorPool()
     pool.Add(file)
@@ -72,13 +75,13 @@ def _message_classes() -> dict[str, Any]:
 
 
 _CLASSES = _message_classes()
-GlobalMetadata, Node, Attribute = (
-    _CLASSES[name] for name in ("GlobalMetadata", "Node", "AttributeProto")
+GlobalMetadata, Node, Attribute, Int64List = (
+    _CLASSES[name] for name in ("GlobalMetadata", "Node", "AttributeProto", "Int64List")
 )
 
 
 def attributes_of(node: Any) -> dict[str, Any]:
-    """Return the attributes of a Chakra node by name; lists are left out.
+    """Return the attributes of a Chakra node by name; lists of other types than int64 are left out.
 
     >>> node = Node(attr=[Attribute(name="comm_size", int64_val=4096)])
     >>> attributes_of(node)
@@ -87,6 +90,8 @@ def attributes_of(node: Any) -> dict[str, Any]:
     found = {}
     for one in node.attr:
         field = one.WhichOneof("value")
-        if field:
+        if field == "int64_list":
+            found[one.name] = tuple(one.int64_list.values)
+        elif field:
             found[one.name] = getattr(one, field)
     return found

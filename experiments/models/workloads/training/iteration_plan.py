@@ -13,9 +13,10 @@ in the order in which they become ready. A local step without a duration only jo
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any, NamedTuple
 
 from experiments.models.workloads.collectives.graph import (
@@ -55,19 +56,14 @@ class IterationTask(NamedTuple):
     last: int  # number of its last step, at whose end the node has ended
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class IterationPlan(CollectivePlan):
     """A training iteration on a network: its graph of transfers and local steps."""
 
     trace: Trace
-    offsets: tuple[int, ...]  # byte offset of each chunk, and the end of the last one
     processors: Mapping[int, int]  # processor of each computation, by step: rank and CPU or not
     labels: tuple[str, ...]  # class of each step's traffic, such as tensor or all-reduce
     tasks: tuple[IterationTask, ...]
-
-    def offset(self, chunk: int) -> int:
-        """Return the byte offset of a chunk in the data of all operations."""
-        return self.offsets[chunk]
 
     @cached_property
     def flow_of(self) -> tuple[int, ...]:
@@ -249,6 +245,14 @@ class _Lowering:
             return self._add_local(step.receiver, step.after, 0.0, label)
         return self._append(step, label)
 
+    def _add_parts(self, sizes: Iterable[int]) -> int:
+        """Add chunks of given sizes in bytes, rounded up to whole elements; return the first."""
+        first = len(self._offsets) - 1
+        for size_bytes in sizes:
+            rounded = -(-size_bytes // ELEMENT_BYTES) * ELEMENT_BYTES
+            self._offsets.append(self._offsets[-1] + rounded)
+        return first
+
     def _add_chunks(self, size_bytes: int, count: int) -> int:
         """Add the data of an operation in `count` chunks of whole elements; return the first."""
         elements, begin = -(-size_bytes // ELEMENT_BYTES), self._offsets[-1]
@@ -270,8 +274,12 @@ class _Lowering:
             touched = [entries for _ in ranks]
         elif len(ranks) > 1:
             graph = self._graph(node.operation, ranks, node.root)
-            size_bytes = node.size_bytes * _copies(node.operation, len(ranks))
-            base = self._add_chunks(size_bytes, graph.chunks)
+            if node.parts:
+                parts = (trace.node(place).parts for place in places)
+                base = self._add_parts(chain.from_iterable(parts))
+            else:
+                size_bytes = node.size_bytes * _copies(node.operation, len(ranks))
+                base = self._add_chunks(size_bytes, graph.chunks)
             self._add_graph(graph, base, ranks, entries, touched, node.label)
         for place, entry, steps in zip(places, entries, touched, strict=True):
             last = self._add_local(place.rank, tuple(sorted(set(steps))), 0.0, node.label)

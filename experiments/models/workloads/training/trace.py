@@ -40,6 +40,9 @@ class TraceNode:
     tag: int = 0
     operation: str = ""  # collective operation, such as all-reduce
     group: str = ""  # process group of a collective operation; "" is all ranks
+    # Bytes that the rank sends to each member in an uneven total exchange, in group order, with the
+    # sum `size_bytes`. Empty if all are equal.
+    parts: tuple[int, ...] = ()
     root: int = 0  # index in the group of the rank that broadcasts, reduces, gathers or scatters
     on_cpu: bool = False  # a rank's CPU and its accelerator compute simultaneously
     parallelism: str = ""  # parallelism that sends the data, such as tensor, if known
@@ -154,13 +157,17 @@ class Trace:
         return found
 
     def _check_same_operation(self, places: Sequence[Place]) -> None:
-        """Raise PillarboxError if nodes of a collective operation differ in type, size or root."""
+        """Raise PillarboxError if nodes of a collective operation differ in type, size or root.
+
+        In an uneven total exchange each rank has data of its own size.
+        """
         first = self.node(places[0])
         for place in places[1:]:
             other = self.node(place)
             for name, texts in (
                 ("operation", (first.operation, other.operation)),
-                ("size", (f"{first.size_bytes} bytes", f"{other.size_bytes} bytes")),
+                ("parts", (_evenness(first), _evenness(other))),
+                ("size", ("", "") if first.parts else _sizes(first, other)),
                 ("root", (f"root {first.root}", f"root {other.root}")),
             ):
                 require(
@@ -234,6 +241,14 @@ class Trace:
         require(False, f"the trace has a cycle of dependencies: {' waits for '.join(shown)}")
 
 
+def _evenness(node: TraceNode) -> str:
+    return "uneven parts" if node.parts else "even parts"
+
+
+def _sizes(first: TraceNode, other: TraceNode) -> tuple[str, str]:
+    return f"{first.size_bytes} bytes", f"{other.size_bytes} bytes"
+
+
 def _group_name(group: str) -> str:
     return f"process group {group}" if group else "all ranks"
 
@@ -295,7 +310,23 @@ def _check_node(trace: Trace, place: Place, node: TraceNode) -> None:
             "process groups",
         )
         size = len(trace.members(node.group))
+        _check_parts(name, node, size)
         require(
             0 <= node.root < size,
             f"{name} has the unknown root {node.root}: its process group has {size} ranks",
         )
+
+
+def _check_parts(name: str, node: TraceNode, members: int) -> None:
+    """Raise PillarboxError if the parts of an uneven total exchange do not fit the operation."""
+    if not node.parts:
+        return
+    require(
+        node.operation == "total-exchange",
+        f"{name} has parts of different sizes: they are for total-exchange, not {node.operation}",
+    )
+    require(
+        len(node.parts) == members and min(node.parts) >= 0 and sum(node.parts) == node.size_bytes,
+        f"{name} has {len(node.parts)} parts of {sum(node.parts)} bytes in total: its process "
+        f"group has {members} ranks, and its size is {node.size_bytes} bytes",
+    )

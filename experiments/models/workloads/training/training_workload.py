@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
+from random import Random
 from typing import Any
 
+from experiments.models.workloads.collectives import shares as uneven
 from experiments.models.workloads.collectives.plan import PAPER, placed_servers
 from experiments.models.workloads.training.chakra_files import RANK, read_trace
 from experiments.models.workloads.training.iteration_plan import IterationPlan, iteration_plan
@@ -18,10 +20,12 @@ from experiments.models.workloads.workload import TRAINING, Workload
 from topos.base.errors import UnknownNameError, meant, require
 from topos.base.topology import Topology
 
-MODEL_OPTIONS = tuple(one.name for one in fields(Transformer))
+# The gate is drawn or read by the options of an uneven exchange.
+MODEL_OPTIONS = tuple(one.name for one in fields(Transformer) if one.name != "gate")
+GATE_OPTIONS = uneven.OPTIONS
 TRACE_OPTIONS = ("trace", "groups", "ranks", "tflops", "pytorch")
 ALGORITHM_OPTIONS = ("base", "inner")
-OPTIONS = (*TRACE_OPTIONS, "placement", *ALGORITHM_OPTIONS, *MODEL_OPTIONS)
+OPTIONS = (*TRACE_OPTIONS, "placement", *ALGORITHM_OPTIONS, *MODEL_OPTIONS, *GATE_OPTIONS)
 
 
 def training_plan(
@@ -42,7 +46,7 @@ def training_plan(
         workload.tool == "auto",
         f"the pattern {TRAINING} has its own traffic tool: omit tool = {workload.tool}",
     )
-    trace = trace_of(options, topology.servers)
+    trace = trace_of(options, topology.servers, seed)
     servers = placed_servers(
         topology, len(trace.ranks), str(options.get("placement", PAPER)), seed, least=1
     )
@@ -50,7 +54,7 @@ def training_plan(
     return iteration_plan(topology, trace, servers, algorithm, of_algorithm)
 
 
-def trace_of(options: Mapping[str, Any], servers: int) -> Trace:
+def trace_of(options: Mapping[str, Any], servers: int, seed: int) -> Trace:
     """Return the trace that a workload's options name, or generate that of a transformer.
 
     A network of `servers` servers runs one file for all ranks on each server, and a transformer in
@@ -59,8 +63,9 @@ def trace_of(options: Mapping[str, Any], servers: int) -> Trace:
     if "trace" not in options:
         for option in ("groups", "ranks", "pytorch"):
             require(option not in options, f"the option {option} needs a trace: set trace")
-        return transformer_of(options, servers).trace()
-    strange = [name for name in options if name in MODEL_OPTIONS and name not in TRACE_OPTIONS]
+        return transformer_of(options, servers, seed).trace()
+    of_model = (*MODEL_OPTIONS, *GATE_OPTIONS)
+    strange = [name for name in options if name in of_model and name not in TRACE_OPTIONS]
     require(
         not strange,
         f"the option {next(iter(strange), '')} describes a transformer, and a trace has its own "
@@ -82,8 +87,11 @@ def trace_of(options: Mapping[str, Any], servers: int) -> Trace:
     return read_trace(path, ranks, groups, tflops, pytorch=pytorch)
 
 
-def transformer_of(options: Mapping[str, Any], servers: int) -> Transformer:
-    """Return the transformer that a workload's options describe, in as many replicas as fit."""
+def transformer_of(options: Mapping[str, Any], servers: int, seed: int) -> Transformer:
+    """Return the transformer that a workload's options describe, in as many replicas as fit.
+
+    The popularity of experts is drawn from the seed.
+    """
     given = {name: options[name] for name in MODEL_OPTIONS if name in options}
     if "ep" in given and "experts" not in given:
         given["experts"] = 2 * given["ep"] if given["ep"] != 1 else 0
@@ -95,4 +103,13 @@ def transformer_of(options: Mapping[str, Any], servers: int) -> Transformer:
         if type(ep) is int and ep > 1:
             replicas -= replicas % ep
         given["dp"] = max(1, replicas)
+    experts = given.get("experts", 0)
+    gated = {name: options[name] for name in GATE_OPTIONS if options.get(name)}
+    if gated and type(experts) is int:
+        require(
+            experts > 0,
+            f"the option {next(iter(gated))} describes the gate of experts: set experts or ep",
+        )
+        draw = Random(f"{seed} gate")
+        given["gate"] = uneven.drawn_or_read_shares(options, experts, draw) or ()
     return Transformer(**given)

@@ -12,7 +12,8 @@ element has e bytes. Per micro-batch:
   backward pass, after attention and MLP;
 - pipeline: b s h elements from stage to stage, in each pass, between ranks of one tensor index;
 - expert: each layer has two all-to-all exchanges of k b s h elements in each pass, where k experts
-  process a token: to the experts and back;
+  process a token: to the experts and back. Popular experts get more tokens if the gate has uneven
+  shares; the bytes in total are the same;
 
 and per iteration
 
@@ -31,7 +32,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 
+from experiments.models.workloads.collectives.shares import apportioned
 from experiments.models.workloads.training.trace import (
     COLLECTIVE,
     COMPUTE,
@@ -64,6 +67,8 @@ class Transformer:
     experts: int = 0  # experts of each layer; 0 is an MLP without experts
     top_k: int = 2  # experts that process each token
     element_bytes: int = 2  # size of an activation and of a gradient
+    # Share of each expert in all tokens; empty if all are equal.
+    gate: tuple[float, ...] = ()
     # Operations per second of a rank, in 10^12. For a cable of 100 Mbit/s, as in the paper, whose
     # GPUs have 163 at 200 Gbit/s of network each.
     tflops: float = 0.08
@@ -71,7 +76,7 @@ class Transformer:
     def __post_init__(self) -> None:
         for one in fields(self):
             value, least = getattr(self, one.name), 0 if one.name == "experts" else 1
-            if one.name != "tflops":
+            if one.name not in ("tflops", "gate"):
                 require(
                     isinstance(value, int)
                     and not isinstance(value, bool)
@@ -89,9 +94,14 @@ class Transformer:
                 self.top_k <= self.experts,
                 f"top_k ({self.top_k}) is at most the number of experts ({self.experts})",
             )
-            self._require_divisor(
-                "4 ep", ELEMENT_UNIT * self.ep, "bytes of an all-to-all", self.exchange_bytes
+            require(
+                len(self.gate) in (0, self.experts),
+                f"the gate has {len(self.gate)} shares, and there are {self.experts} experts",
             )
+            if not self.gate:
+                self._require_divisor(
+                    "4 ep", ELEMENT_UNIT * self.ep, "bytes of an all-to-all", self.exchange_bytes
+                )
         require(
             bool(self.experts) or self.ep == 1,
             f"expert parallelism (ep = {self.ep}) needs experts: set experts to a multiple of "
@@ -146,6 +156,18 @@ class Transformer:
         """Parameters of the experts of a layer on a rank; 0 without experts."""
         return self.experts // self.ep * self._mlp_parameters
 
+    @cached_property
+    def tokens_of(self) -> tuple[int, ...]:
+        """Tokens of a micro-batch that a replica sends to the experts of each `ep` rank.
+
+        A token counts once for each expert that processes it.
+        """
+        tokens = self.micro_batch * self.sequence * self.top_k
+        shares = self.gate or (1 / self.experts,) * self.experts
+        by_expert = apportioned(tokens, shares)
+        count = self.experts // self.ep
+        return tuple(sum(by_expert[at * count :][:count]) for at in range(self.ep))
+
     def bytes_moved(self) -> dict[str, int]:
         """Return the bytes that each parallelism sends in an iteration, by closed formula.
 
@@ -166,11 +188,16 @@ class Transformer:
         }
         return {name: count for name, count in sorted(found.items()) if count}
 
-    def duration_us(self, part: str, *, backward: bool) -> int:
-        """Return the duration of a layer's attention or MLP on a rank, in microseconds."""
+    def duration_us(self, part: str, expert_index: int = 0, *, backward: bool) -> int:
+        """Return the duration of a layer's attention or MLP on a rank, in microseconds.
+
+        The experts of a rank, given by its index among `ep`, process the tokens of `ep` replicas.
+        """
         tokens = self.micro_batch * self.sequence
         if part == "attention":
             operations = 8 * tokens * self.hidden**2 + 4 * tokens * self.sequence * self.hidden
+        elif self.gate:
+            operations = 16 * self.ep * self.tokens_of[expert_index] * self.hidden**2
         else:
             operations = 16 * tokens * self.hidden**2 * (self.top_k if self.experts else 1)
         return round(operations * (1 + backward) / (self.tp * self.tflops * 1e6))
@@ -271,19 +298,21 @@ class _RankTrace:
     def _add_layer(self, layer: int, micro_batch: int, backward: bool) -> None:
         """Add the nodes of a layer for a micro-batch, in one pass."""
         model = self.model
+        expert_index = self.rank // model.tp % model.ep
+        to_experts, back = self._exchange_parts(expert_index)
         parts = ("mlp", "attention") if backward else ("attention", "mlp")
         text = f"layer {layer}, micro-batch {micro_batch}, {_pass_name(backward)}"
         for part in parts:
             exchanges = part == "mlp" and model.experts
             if exchanges:
-                self._add_collective(EXPERT, EXCHANGE, model.exchange_bytes, f"dispatch {text}")
+                self._add_exchange(f"dispatch {text}", to_experts)
             self._add(
                 f"{part} {text}",
                 COMPUTE,
-                duration_us=model.duration_us(part, backward=backward),
+                duration_us=model.duration_us(part, expert_index, backward=backward),
             )
             if exchanges:
-                self._add_collective(EXPERT, EXCHANGE, model.exchange_bytes, f"combine {text}")
+                self._add_exchange(f"combine {text}", back)
             self._add_collective(TENSOR, ALL_REDUCE, model.activation_bytes, f"{part} {text}")
         if backward and micro_batch == model.micro_batches - 1:
             for group, parameters in (
@@ -298,17 +327,42 @@ class _RankTrace:
                     in_sequence=False,
                 )
 
+    def _exchange_parts(self, expert_index: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the bytes of a rank to each `ep` rank: to the experts, and back from its own.
+
+        Both are empty if the gate has equal shares.
+        """
+        model = self.model
+        if not model.gate:
+            return (), ()
+        row_bytes = model.hidden * model.element_bytes
+        to_experts = tuple(tokens * row_bytes for tokens in model.tokens_of)
+        return to_experts, (to_experts[expert_index],) * model.ep
+
+    def _add_exchange(self, name: str, parts: tuple[int, ...]) -> None:
+        """Add an all-to-all between the ranks that share a layer's experts."""
+        size_bytes = sum(parts) if parts else self.model.exchange_bytes
+        self._add_collective(EXPERT, EXCHANGE, size_bytes, name, parts=parts)
+
     def _add_collective(
-        self, group: str, operation: str, size_bytes: int, name: str, *, in_sequence: bool = True
+        self,
+        group: str,
+        operation: str,
+        size_bytes: int,
+        name: str,
+        *,
+        in_sequence: bool = True,
+        parts: tuple[int, ...] = (),
     ) -> None:
         process_group = self.groups.name(group, self.rank)
-        if process_group and size_bytes:
+        if process_group and (size_bytes or parts):
             self._add(
                 f"{operation} {name}",
                 COLLECTIVE,
                 in_sequence=in_sequence,
                 operation=operation,
                 size_bytes=size_bytes,
+                parts=parts,
                 group=process_group,
                 parallelism=group.split(maxsplit=1)[0],
             )

@@ -67,6 +67,19 @@ def test_written_trace_takes_the_same_time(tmp_path: Path) -> None:
     assert read_trace(str(out / "trace.%d.et")).groups == model.trace().groups
 
 
+def test_a_skewed_gate_makes_ranks_wait(tmp_path: Path) -> None:
+    network = ("tree,4,1", "--ep", "4", *SMALL)
+    shares = tmp_path / "shares.json"
+    shares.write_text(json.dumps([8, *[1] * 7]))
+    even, skewed, read = (
+        answered(*network, *more) for more in ((), ("--skew", "2"), ("--shares", str(shares)))
+    )
+    for one in (skewed, read):
+        assert one["iteration_s"] > even["iteration_s"]
+        assert one["parts"]["waiting_s"] > even["parts"]["waiting_s"]
+        assert one["sent_bytes"] == one["formula_bytes"] == even["sent_bytes"]
+
+
 def test_random_placement_is_slower_in_a_tree() -> None:
     network = ("tree,4,4", "--tp", "4", *SMALL)
     near, far = (
@@ -89,6 +102,9 @@ def test_options_are_those_of_the_transformer() -> None:
         (["--trace", "nowhere.et"], "nowhere.et cannot be read: No such file"),
         (["--trace", "a.%d.et", "--layers", "2"], "the option layers describes a transformer"),
         (["--groups", "a.json"], "the option groups needs a trace"),
+        (["--skew", "1"], "describes the gate of experts: set experts or ep"),
+        (["--skew", "-1", "--ep", "2"], "from 0 to 10, not -1"),
+        (["--trace", "a.%d.et", "--skew", "1"], "the option skew describes a transformer"),
         (["--pytorch"], "the option pytorch needs a trace"),
         (["--algorithm", "bml2"], "no algorithm 'bml2'"),
         (["--routing", "none"], "has no routing 'none'"),

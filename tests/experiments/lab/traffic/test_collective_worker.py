@@ -103,6 +103,15 @@ def test_everybody_ends_with_the_right_numbers(
     ).all()
 
 
+def test_an_uneven_exchange_ends_with_the_right_numbers(tmp_path: Path) -> None:
+    plan = planned("tree,2,2", "total-exchange", "at-once", 400_000, skew=2.0)
+    assert len(set(plan.volumes)) > 2
+    loop = loop_of(plan, tmp_path, "tree,2,2")
+    reasons, _ = done(loop)
+    assert set(reasons) == {""}
+    assert [one.delivered for one in loop.connections] == [f.volume_bytes for f in plan.flows()]
+
+
 def test_one_wrong_bit_is_noticed_where_it_arrives(tmp_path: Path) -> None:
     def flip(loop: CollectiveLoop) -> None:
         loop._store.chunk_data(1, 0)[0] ^= 1 << 20

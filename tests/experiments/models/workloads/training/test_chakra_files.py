@@ -52,7 +52,12 @@ def test_published_example_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "trace", [drawn_trace(), Transformer(tp=2, pp=2, dp=2, ep=2, experts=4).trace()]
+    "trace",
+    [
+        drawn_trace(),
+        Transformer(tp=2, pp=2, dp=2, ep=2, experts=4).trace(),
+        Transformer(dp=2, ep=2, experts=2, gate=(0.9, 0.1)).trace(),
+    ],
 )
 def test_written_traces_are_read_again(trace: Trace, tmp_path: Path) -> None:
     assert read_trace(written(tmp_path, trace)) == trace

@@ -103,6 +103,23 @@ def test_collectives_of_a_group_are_matched_in_order() -> None:
         ),
         (((collective(0),), (collective(0, size_bytes=65),)), {}, "64 bytes and 65 bytes"),
         (((collective(0),), (collective(0, root=1),)), {}, "root 0 and root 1"),
+        (
+            (
+                (collective(0, operation="total-exchange", parts=(32, 32)),),
+                (collective(0, operation="total-exchange"),),
+            ),
+            {},
+            "differ in parts: uneven parts and even parts",
+        ),
+        (((collective(0, parts=(32, 32)),), ()), {}, "they are for total-exchange"),
+        *(
+            (
+                ((collective(0, operation="total-exchange", parts=parts),), ()),
+                {},
+                f"has {len(parts)} parts of {sum(parts)} bytes in total",
+            )
+            for parts in ((64,), (32, 33), (65, -1))
+        ),
         (((), ()), {}, "no nodes"),
         (
             (
@@ -140,6 +157,18 @@ def test_extreme_values_are_allowed() -> None:
         check_trace(
             Trace(((message(0, SEND, 1, size=size),), (message(0, RECEIVE, 0, size=size),)))
         )
+
+
+def test_ranks_of_an_uneven_exchange_have_data_of_their_own_sizes() -> None:
+    sizes = (64, 32)
+    check_trace(
+        Trace(
+            tuple(
+                (collective(0, operation="total-exchange", size_bytes=size, parts=(size, 0)),)
+                for size in sizes
+            )
+        )
+    )
 
 
 def test_number_of_nodes_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,6 +60,36 @@ def test_bytes_do_not_depend_on_the_algorithm(algorithm: str) -> None:
     assert sent_bytes(model, algorithm) == model.bytes_moved()
 
 
+@settings(max_examples=30, deadline=None)
+@given(
+    st.sampled_from([(1, 1, 2, 2), (2, 2, 4, 2), (1, 1, 4, 4), (1, 2, 2, 1), (1, 1, 6, 3)]),
+    st.integers(1, 2),
+    st.data(),
+)
+def test_uneven_gates_move_the_same_bytes(
+    ways: tuple[int, int, int, int], per_rank: int, data: st.DataObject
+) -> None:
+    tp, pp, dp, ep = ways
+    experts = ep * per_rank
+    share = st.floats(0, 1).filter(lambda one: one == 0 or one > 1e-3)
+    gate = data.draw(st.lists(share, min_size=experts, max_size=experts).filter(any))
+    model = Transformer(
+        tp=tp, pp=pp, dp=dp, ep=ep, experts=experts, top_k=1, gate=tuple(gate), layers=2,
+        hidden=4 * tp, sequence=7, micro_batches=2, element_bytes=1,
+    )  # fmt: skip
+    assert sent_bytes(model) == model.bytes_moved()
+    assert sum(model.tokens_of) == 7
+
+
+def test_popular_experts_compute_longer() -> None:
+    model = Transformer(dp=2, ep=2, experts=2, top_k=1, gate=(0.75, 0.25), sequence=256)
+    assert model.tokens_of == (192, 64)
+    popular, other = (model.duration_us("mlp", at, backward=False) for at in (0, 1))
+    assert popular == pytest.approx(3 * other, abs=3)
+    even = Transformer(dp=2, ep=2, experts=2, top_k=1).duration_us("mlp", backward=False)
+    assert popular + other == pytest.approx(2 * even, abs=2)
+
+
 def test_formula_by_hand() -> None:
     """Per device and micro-batch, tensor parallelism sends 8 b s h (t - 1) / t elements per layer.
 
@@ -147,6 +177,7 @@ def test_schedule_has_each_pass_once(later: int, micro_batches: int) -> None:
         ({"dp": 2, "ep": 2}, "needs experts: set experts to a multiple of 2"),
         ({"dp": 2, "ep": 2, "experts": 3}, r"experts \(3\) must be a multiple of ep \(2\)"),
         ({"experts": 1}, r"top_k \(2\) is at most the number of experts \(1\)"),
+        ({"experts": 2, "gate": (1.0,)}, "the gate has 1 shares, and there are 2 experts"),
         (
             {"dp": 3, "ep": 3, "experts": 3, "hidden": 4, "sequence": 1},
             r"bytes of an all-to-all \(16\) must be a multiple of 4 ep \(12\)",
