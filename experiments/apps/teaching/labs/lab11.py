@@ -230,21 +230,23 @@ def _part(
 
 CHECKS = (
     _part(
-        "goodput", 15, ("one flow", lambda work: judged_goodput(work.found.alone, work.found.reno))
+        "goodput",
+        15,
+        ("a single flow", lambda work: judged_goodput(work.found.alone, work.found.reno)),
     ),
     _part(
         "a short queue",
         30,
-        ("one flow", lambda work: judged_queue(work.found.alone, work.found.reno, work.cable)),
+        ("a single flow", lambda work: judged_queue(work.found.alone, work.found.reno, work.cable)),
     ),
-    _part("fairness of two flows", 15, ("two flows of yours", judged_fairness)),
-    _part("fairness towards Reno", 15, ("one flow of yours, one of Reno", judged_reno_share)),
-    _part("its own share next to Reno", 5, ("one flow of yours, one of Reno", judged_own_share)),
+    _part("fairness of two flows", 15, ("your two flows", judged_fairness)),
+    _part("fairness towards Reno", 15, ("your flow next to one of Reno", judged_reno_share)),
+    _part("its own share next to Reno", 5, ("your flow next to one of Reno", judged_own_share)),
     _part(
         "a hidden network",
         20,
         (
-            "its goodput",
+            "a single flow",
             lambda work: judged_goodput(work.found.hidden, work.found.hidden_reno),
         ),
         (

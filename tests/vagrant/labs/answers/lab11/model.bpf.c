@@ -5,8 +5,8 @@
  */
 #include "control.h"
 
-#define LOW 8   /* packets in the queue below which the window grows */
-#define HIGH 14 /* packets above which it shrinks */
+#define LOW 5  /* packets in the queue below which the window grows */
+#define HIGH 9 /* packets above which it shrinks */
 
 struct mine {
     __u32 shortest_us, latest_us;
