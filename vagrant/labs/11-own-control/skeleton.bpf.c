@@ -8,7 +8,8 @@
 /* The control's own memory of a connection: at most 104 bytes, zero at its beginning. */
 struct mine {
     __u32 shortest_us; /* shortest round-trip time so far, in microseconds */
-    __u32 latest_us;   /* latest round-trip time */
+    __u32 latest_us;   /* latest round-trip time, or the shortest one since the latest decision */
+    __u32 decided_at;  /* the next decision comes when this byte is acknowledged */
 };
 
 /* The kernel has measured a round-trip time: sample->rtt_us, -1 if there is none. */

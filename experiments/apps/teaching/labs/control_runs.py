@@ -173,13 +173,14 @@ def flows_in(lab: Lab, *controls: str) -> tuple[list[FlowMeasurement], list[str]
 
 
 def reasons_of(readings: Readings) -> list[str]:
-    """Return the reasons why a run is not valid.
+    """Return the reasons why a run is not valid, without advice.
 
     Programs count as forwarding: a kernel without netem delays frames by a program.
     """
     from experiments.runs.trust.verdict import judge
 
-    return list(judge(replace(readings, programs_forward=True)).reasons)
+    reasons = judge(replace(readings, programs_forward=True)).reasons
+    return [reason.partition(";")[0] for reason in reasons]
 
 
 def flow_measurement(result: FlowResult) -> FlowMeasurement:

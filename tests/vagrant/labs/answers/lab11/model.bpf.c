@@ -1,15 +1,16 @@
 /* Model answer of lab 11: a control by delay that leaves slow start when a queue builds up.
  *
- * The window follows the number of packets in the queue, window * (latest - shortest) / latest
- * (Brakmo 1994, TCP Vegas): it grows below LOW, shrinks above HIGH, by one segment in a round trip.
+ * The window follows the number of packets in the queue, window * (round - shortest) / round, as in
+ * TCP Vegas (Brakmo and Peterson): it grows below LOW and shrinks above HIGH, once in a round trip.
+ * `round` is the shortest round-trip time since the latest decision, since single ones are noisy.
  */
 #include "control.h"
 
-#define LOW 5  /* packets in the queue below which the window grows */
-#define HIGH 9 /* packets above which it shrinks */
+#define LOW 10  /* packets in the queue below which the window grows */
+#define HIGH 16 /* packets above which it shrinks */
 
 struct mine {
-    __u32 shortest_us, latest_us;
+    __u32 shortest_us, round_us;
     __u32 decided_at; /* the next decision comes when this byte is acknowledged */
 };
 
@@ -19,9 +20,11 @@ void BPF_PROG(mine_pkts_acked, struct sock *sk, const struct ack_sample *sample)
     struct mine *own = STATE(mine, sk);
     if (sample->rtt_us <= 0)
         return;
-    own->latest_us = sample->rtt_us;
-    if (!own->shortest_us || own->latest_us < own->shortest_us)
-        own->shortest_us = own->latest_us;
+    __u32 trip_us = sample->rtt_us;
+    if (!own->round_us || trip_us < own->round_us)
+        own->round_us = trip_us;
+    if (!own->shortest_us || trip_us < own->shortest_us)
+        own->shortest_us = trip_us;
 }
 
 SEC("struct_ops/cong_avoid")
@@ -29,21 +32,23 @@ void BPF_PROG(mine_cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
 {
     struct tcp_sock *tp = TCP(sk);
     struct mine *own = STATE(mine, sk);
-    __u32 window = tp->snd_cwnd;
-    __u32 queued = (__u64)window * (own->latest_us - own->shortest_us) / own->latest_us;
-    if (in_slow_start(tp) && queued < LOW) {
-        tcp_reno_cong_avoid(sk, ack, acked);
-        return;
+    __u32 window = tp->snd_cwnd, slow = in_slow_start(tp);
+    int wait = own->decided_at && before(tp->snd_una, own->decided_at);
+    __u32 queued = (__u64)window * (own->round_us - own->shortest_us) / own->round_us;
+    if (!wait) {
+        own->decided_at = tp->snd_nxt;
+        own->round_us = 0;
     }
-    if (before(tp->snd_una, own->decided_at))
+    if (slow && (wait || queued < LOW))
+        tcp_reno_cong_avoid(sk, ack, acked);
+    if (wait || (slow && queued < LOW))
         return;
-    own->decided_at = tp->snd_nxt;
-    if (in_slow_start(tp))
+    if (slow)
         window = MAX(window - queued, 2u);
     else if (queued < LOW)
-        window++;
+        window += 1 + window / 16;
     else if (queued > HIGH)
-        window = MAX(window - MAX((queued - HIGH) / 4, 1u), 2u);
+        window = MAX(window - MAX((queued - HIGH) / 2, 1u), 2u);
     tp->snd_cwnd = MIN(window, tp->snd_cwnd_clamp);
     tp->snd_ssthresh = MIN(tp->snd_ssthresh, tp->snd_cwnd);
 }
