@@ -94,8 +94,9 @@ def _headers() -> Iterator[str]:
 
 
 def _preprocessing(name: str) -> Sequence[str]:
+    """Return the preprocessor's options; the header always comes first."""
     architecture = f"-I/usr/include/{platform.machine()}-linux-gnu"
-    return ("-x", "c", "-E", f'-DCONTROL_NAME="{name}"', architecture)
+    return ("-x", "c", "-E", f'-DCONTROL_NAME="{name}"', architecture, "-include", HEADER)
 
 
 def _check_text(text: str, of_header: str) -> None:

@@ -168,6 +168,8 @@ def test_a_large_object_is_not_written() -> None:
             "declare tables of constants `const volatile`",
         ),
         (with_cut('asm volatile("r0 = 0"); return 2;'), "has assembler code"),
+        # A file that does not include the header has no place for the header's assembler code.
+        (MODEL.replace('#include "control.h"', 'asm("");'), "has assembler code"),
         (with_cut("return counts;", 'int counts SEC(".maps");'), r'the section "\.maps"'),
         (with_cut(CUT, '__attribute__((section(".B" "TF"))) char x = 1;'), r'section "\.B" "TF"'),
         (with_cut(CUT, 'SEC("kprobe/tcp_sendmsg") int spy(void) { return 0; }'), r'"kprobe/tcp_se'),
@@ -196,6 +198,14 @@ def test_a_large_object_is_not_written() -> None:
         (
             with_cut('bpf_setsockopt(sk, 6, 13, "bbr", 3); return 2;'),
             r"calls the kernel's function 49: permitted are",
+        ),
+        (
+            with_cut(
+                "return hidden();",
+                "static __attribute__((noinline)) __u32 hidden(void)\n"
+                "{ __u64 x = 0; bpf_probe_read_kernel(&x, 8, (void *)64); return x; }",
+            ),
+            r"calls the kernel's function 113: permitted are",
         ),
         (
             with_cut(
