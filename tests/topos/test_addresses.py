@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import topos
+from topos.base.addressing import End
+from topos.base.spec import small
 
 LARGE = [
     "dpillar,48,4",
@@ -175,3 +177,33 @@ def test_ports_of_small_networks_have_addresses(spec: str, fits: bool) -> None:
     else:
         with pytest.raises(topos.PillarboxError, match="at most 65534 servers"):
             topology.check_ports_addressable()
+
+
+@pytest.mark.parametrize("spec", [spec for spec in small() if topos.parse(spec).ports > 1])
+def test_names_of_ports_are_read_back(spec: str) -> None:
+    topology = topos.parse(spec)
+    for server in range(topology.servers):
+        assert topology.end(topology.address(server)) == End(server)
+        assert topology.end_ip(End(server)) == topology.ip(server)
+        for port in range(topology.ports):
+            end = End(server, port)
+            assert topology.end(topology.end_name(end)) == end
+            assert topology.end(f"{topology.node_name(server)}-{port}") == end
+            assert topology.port_of_ipv4(topology.end_ipv4(end)) == (server, port)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("0.0%2", r"0.0%2 is not a port's address: ports of bcube,4,1 .* 0 to 1, such as 0.0%1"),
+        ("0.0%", "is not a port's address"),
+        ("0.0%x", "is not a port's address"),
+        ("h3--1", "is not a port's address"),
+        ("s0", "s0 is a switch: name a server"),
+        ("9.0%1", "'9.0' is not a server"),
+        ("h99-0", "there is no host h99"),
+    ],
+)
+def test_bad_names_of_ports_are_refused(text: str, sentence: str) -> None:
+    with pytest.raises(topos.PillarboxError, match=sentence):
+        topos.parse("bcube,4,1").end(text)

@@ -54,8 +54,8 @@ def command(
     """Print the path from one server to another: servers, ports, switches.
 
     0.0%1 is the address of port 1 of server 0.0 in a lab with port addresses. Such a packet keeps
-    to its pinned path, unless that has failed. Exit code 1: the packet is dropped; the reason is
-    printed.
+    to its pinned path; if that has failed, the routing decides. Exit code 1: the packet is dropped;
+    the reason is printed.
 
     \b
     pillarbox path dcell,4,1 0.0 4.3
@@ -79,8 +79,8 @@ def command(
         routed = route(topology, name, *ends, failures, several=several)
     if begin.port is not None or end.port is not None:
         require(
-            not (several or protocol or routing or direction),
-            "the ports decide the path: leave out --all, --protocol, --routing and --direction",
+            not (several or protocol or direction),
+            "the ports decide the path: leave out --all, --protocol and --direction",
         )
         pinned = pinned_path(topology, begin.server, begin.port, end.server, end.port)
         if pinned and not failures.first_on(topology, pinned):

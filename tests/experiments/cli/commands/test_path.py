@@ -92,3 +92,39 @@ def test_bad_input_is_refused(arguments: tuple[str, ...], says: str) -> None:
     refused = path(*arguments)
     assert refused.exit_code != 0
     assert says in str(refused.exception)
+
+
+@pytest.mark.parametrize(
+    ("ends", "expected"),
+    [
+        (("0.0%1", "3.3"), ["0.0", "3.0", "3.3"]),
+        (("0.0%0", "3.3"), ["0.0", "0.3", "3.3"]),
+        (("3.3", "0.0%1"), ["3.3", "3.0", "0.0"]),
+        (("h0-1", "3.3%0"), ["0.0", "3.0", "3.3"]),
+    ],
+)
+def test_ports_decide_the_path(ends: tuple[str, str], expected: list[str]) -> None:
+    assert paths("bcube,4,1", *ends) == [expected]
+    assert path("bcube,4,1", *ends).stdout.startswith("bcube,4,1, pinned to the ports\n")
+
+
+def test_failed_path_of_ports_is_the_routings() -> None:
+    fail = ("--fail", "kill 3.0", "--routing", "bsr")
+    assert "pinned" not in path("bcube,4,1", "0.0%1", "3.3", *fail).stdout
+    assert paths("bcube,4,1", "0.0%1", "3.3", *fail) == [["0.0", "0.3", "3.3"]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("0.0%2", "3.3"), "0.0%2 is not a port's address"),
+        (("0.0%1", "3.3", "--all"), "the ports decide the path"),
+        (("0.0%1", "3.3", "--protocol"), "the ports decide the path"),
+    ],
+)
+def test_wrong_uses_of_ports(
+    arguments: tuple[str, ...], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["path", "bcube,4,1", *arguments])
+    assert sentence in capsys.readouterr().err

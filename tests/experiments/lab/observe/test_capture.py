@@ -24,6 +24,7 @@ from experiments.lab.observe.packet_paths import (
     PARTLY,
     PathRow,
     packet_sightings,
+    path_lines,
     paths_with_verdicts,
 )
 from experiments.lab.observe.pcapng import CapturedFrame, Interface, Reader, Writer
@@ -121,6 +122,22 @@ def test_paths_are_put_together_and_judged(both: bool) -> None:
     assert verdicts(way("0.0", "1.0", both=both)) == [(LOST, 1)]
     assert verdicts(way("0.0", "1.0", "1.3", both=both)[1 + both :]) == [(PARTLY, 1)]
     assert verdicts(way("0.0", "0.3", "1.3", both=both), "bsr", "kill 1.0") == [(COMPUTED, 1)]
+
+
+@pytest.mark.parametrize(
+    ("servers", "verdict"), [(("0.0", "1.0", "1.3"), COMPUTED), (("0.0", "0.3", "1.3"), DIFFERS)]
+)
+def test_packets_of_ports_are_compared_with_their_pinned_path(
+    servers: tuple[str, ...], verdict: str
+) -> None:
+    numbers = [BCUBE.server(address) for address in servers]
+    packet = udp_packet(BCUBE, numbers[0], numbers[-1], ports=(1, None))
+    frames = [frame(*hop, packet, at_ns) for at_ns, hop in enumerate(pairwise(numbers))]
+    found, _ = packet_sightings(BCUBE, frames)
+    [row] = paths_with_verdicts(BCUBE, found, "bsr", NONE)
+    assert (row.verdict, row.ports) == (verdict, (1, None))
+    [line] = path_lines(BCUBE, [row])
+    assert "0.0%1 -> 1.3" in line
 
 
 def test_a_loop_is_seen_as_one() -> None:
