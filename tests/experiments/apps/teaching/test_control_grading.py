@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -272,6 +274,23 @@ def test_a_control_that_stops_itself_is_marked(
     if source == SILENT:
         assert sum(mark.got for mark in found.marks) == 0
         assert found.figures["score"] < 0.05
+
+
+@pytest.mark.root
+def test_a_measurement_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control_grading, "MOST_S", 1)
+    monkeypatch.setattr(control_grading, "measured_control", lambda *_: signal.pause())
+    with pytest.raises(PillarboxError, match="ended before all flows were measured, or after 1 s"):
+        points(RENO)
+
+
+@pytest.mark.root
+def test_a_control_that_the_kernel_refuses_gets_a_sentence_and_no_points() -> None:
+    loops = with_growth("for (;;) bpf_ktime_get_ns();")
+    found = graded_control(sheet_of("11", "ada"), loops, "a word")
+    assert [mark.got for mark in found.marks] == [0] * len(lab11.CHECKS)
+    assert re.search(r"refuses mine\.bpf\.c, line 8: .*infinite loop", found.marks[0].why)
+    assert found.figures == {}
 
 
 @pytest.fixture
