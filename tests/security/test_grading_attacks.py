@@ -194,6 +194,11 @@ def test_numbers_of_a_judge_are_checked() -> None:
     lab: Any = sheet_of("1", "s0").lab
     made = [{"got": 0.0, "why": "x\x1b", "wrong": []} for _ in lab.CHECKS]
     rest = {"notes": [], "digest": "", "changed_s": 0.0, "fingerprints": [], "runs": []}
+    rest |= {"figures": {"score": 1.5}}
+    assert class_grading.validated_marks({"marks": made, **rest}, lab).figures == {"score": 1.5}
+    for figures in ({"score": float("nan")}, {"score": "1.5"}, [1.5], None):
+        with pytest.raises(class_grading.judge.JudgeFailure, match="malformed answer"):
+            class_grading.validated_marks({"marks": made, **rest, "figures": figures}, lab)
     assert class_grading.validated_marks({"marks": made, **rest}, lab).marks[0].why == "x\\x1b"
     for marks in (
         [{**made[0], "got": 21.0}, *made[1:]],
@@ -223,6 +228,9 @@ TEACHERS = {
         ("autograder", name)
         for name in ("write_autograder", "_open_private", "_pillarbox_files", "_sheet_text")
     ),
+    ("control_compiler", "_headers"),
+    ("control_grading", "fingerprints_of_shipped_controls"),
+    ("control_grading", "_measured"),  # measurements of its own child, in a folder of its own
     ("grading_engine", "skeleton_of"),
     ("lab4", "_surely_arrives"),  # `walk` of a network
     ("lateness", "times_of"),
