@@ -209,8 +209,10 @@ class Pinning:
         router, uid = self._router, self._topology.uid
         source = self._topology.server_of_uid(header.source)
         self._notified.expire(now)
+        if (source, step) in self._notified:
+            return []
         taken = path_of(self._topology, source, header.path[: header.next_hop])
-        if not taken or taken.destination != router.server or (source, step) in self._notified:
+        if not taken or taken.destination != router.server:
             return []
         self._notified.put((source, step), None, now)
         back = reverse(self._topology, taken)

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,11 +17,14 @@ import topos
 from hosts.base.path import Path as Route
 from hosts.base.pinned_paths import pinned_path, ports_of_ends
 from tests.experiments.labs import PLANES, WAIT_S, lab_of, wait_until
+from tests.experiments.runs.control.test_commands import own_run, pillarbox, up
 from topos.base.addressing import End
 from topos.base.topology import Topology
 
 if TYPE_CHECKING:
     from experiments.lab.emulation.lab import Lab
+
+__all__ = ["own_run"]  # a fixture
 
 pytestmark = pytest.mark.root
 
@@ -206,6 +209,41 @@ def test_names_of_ports(tmp_path: Path) -> None:
             )
         assert found.stdout.strip() == lab.topology.end_ip(End(3, 1))
         assert lab.packet_end("1.1%1") == lab.packet_end("h3-1") == End(3, 1)
+
+
+COMMANDS = """\
+ping 0.0%1 1.1
+ping 1.1 0.0%1
+path 0.0%1 1.1
+0.0 ping -c 1 -I 0.0%1 1.1%0
+"""
+
+
+@pytest.mark.parametrize("machines", [[], ["--machines", "2"]], ids=["one", "two"])
+def test_commands_and_machines(
+    own_run: Callable[[], None], machines: list[str], tmp_path: Path
+) -> None:
+    own_run()
+    if machines:
+        pytest.importorskip("distributed", reason="pip install 'dask[distributed]'")
+    (tmp_path / "commands").write_text(COMMANDS)
+    script = "--exec", str(tmp_path / "commands")
+    done = pillarbox("up", "bcube,2,1", "--port-addresses", "--quiet", *machines, *script)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "an answer from 1.1 to 0.0%1 after" in done.stdout
+    assert "an answer from 0.0%1 to 1.1 after" in done.stdout
+    assert "computed: 0.0 1.0 1.1\ntaken:    0.0 1.0 1.1 (arrived)" in done.stdout
+    assert "PING 172.16.0.4 (172.16.0.4) from 172.17.0.1" in done.stdout
+
+
+def test_hosts_lists_the_addresses_of_ports(own_run: Callable[[], None]) -> None:
+    own_run()
+    with up("bcube,2,1", "--port-addresses", "--plane", "python"):
+        lines = pillarbox("hosts").stdout.splitlines()
+        assert lines[3] == "10.0.0.4 slots=1 # 1.1 h3 %0 172.16.0.4 %1 172.17.0.4"
+        traced = pillarbox("trace", "0.0%1", "1.1")
+        assert traced.returncode == 0
+        assert "taken:    0.0 1.0 1.1 (arrived)" in traced.stdout
 
 
 def test_without_the_option_ports_have_no_address(tmp_path: Path) -> None:
