@@ -139,6 +139,23 @@ def test_cut_on_the_path_is_routed_around_and_left(spec: str, name: str) -> None
 
 
 @every_router
+def test_packets_that_meet_a_cut_arrive_or_are_counted(spec: str, name: str) -> None:
+    net = network(spec, name)
+    topology = net.topology
+    for path, ports in [one for one in pinned_pairs(topology, 20) if len(one[0]) > 1][:4]:
+        nodes = path.nodes(topology)
+        at = nodes.index(path.servers[1])
+        net.cut(nodes[at], nodes[at + 1])
+        for _ in range(3):
+            trip = net.send_udp(path.source, path.destination, ports=ports)
+            net.run(FAST.neighbour_timeout_s)
+            assert trip.arrived_s or trip.lost, trip
+            assert len(trip.arrived_s) < 2
+        net.heal(nodes[at], nodes[at + 1])
+        net.run(FAST.neighbour_timeout_s)
+
+
+@every_router
 def test_cut_at_the_source_uses_the_networks_routing_and_returns(spec: str, name: str) -> None:
     net = network(spec, name)
     topology = net.topology
