@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import numpy
 import pandas
 import pytest
 
 import topos
+from experiments.apps.papers.shared import fault_effects
 from experiments.apps.papers.shared.reordering import COUNTERS, LARGEST, counted_by_trial
 from experiments.apps.papers.today import crossbars, mesh, multipath, rails
 from experiments.runs.reporting.reproduced.result import Point
@@ -88,3 +91,35 @@ def test_more_paths_carry_more_of_sparse_traffic() -> None:
     goodput_mbit = multipath.RATE_BPS * 1448 / 1514 / 1e6
     assert 0.5 * goodput_mbit < single["throughput"] < 1.01 * goodput_mbit
     assert single["throughput"] < coupled["throughput"] < 3.01 * goodput_mbit
+
+
+class FlowsWithCut:
+    """Records of two trials: bytes by interval of half a second, and a cut from 1 s to 2 s."""
+
+    intervals = pandas.DataFrame(
+        [
+            {"trial": trial, "flow": flow, "begin_s": at / 2, "end_s": at / 2 + 0.5}
+            | {"delivered_bytes": octets}
+            for trial, flow, sizes in (
+                (0, 0, [0, 100, 0, 0, 50, 100]),
+                (0, 1, [100, 100, 0, 50, 50, 100]),
+                (1, 0, [0, 0, 100, 100, 100, 0]),
+            )
+            for at, octets in enumerate(sizes)
+        ]
+    )
+    events = pandas.DataFrame(
+        [{"trial": 0, "at_s": 1.0, "event": "cut"}, {"trial": 0, "at_s": 2.0, "event": "healed"}]
+    )
+
+
+def test_longest_gap_begins_after_the_first_byte() -> None:
+    gaps = fault_effects.longest_gap_s(cast("Any", FlowsWithCut))
+    assert gaps.to_dict() == {0: 1.0, 1: 0.5}
+
+
+def test_goodput_during_a_fault_ends_with_the_repair() -> None:
+    run: Any = FlowsWithCut
+    assert fault_effects.goodput_during_bps(run, "cut").to_dict() == {0: 50 * 8}
+    assert fault_effects.goodput_during_bps(run, "healed").to_dict() == {0: 300 * 8}
+    assert fault_effects.goodput_during_bps(run, "kill").empty
