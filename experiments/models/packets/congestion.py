@@ -46,7 +46,9 @@ def observe_ack(flow: TcpFlow, packet: Packet, round_trip_s: float, now: float) 
     elif flow.control == DCTCP:
         update_alpha(flow, packet)
     elif flow.control == DELAY:
-        flow.latest_s = round_trip_s
+        # Linux measures a control's round trips by the newest acknowledged segment.
+        flow.latest_s = now - packet.newest_s
+        flow.ever_s = min(flow.ever_s, flow.latest_s)
 
 
 def holds_window(flow: TcpFlow, now: float) -> bool:

@@ -339,7 +339,7 @@ def _receive_data(state: SimulationState, packet: Packet, now: float) -> None:
     newest, stamp_s = packet.newest, packet.stamp_s
     flow = state.flows[one]
     has_changed = _note_mark(state, one, packet.marked, packet.reduced, now)
-    flow.arrived = newest
+    flow.arrived, flow.newest_s = newest, stamp_s
     if flow.unacked == 0:
         flow.echo_s = stamp_s
     flow.unacked += end - first
@@ -396,7 +396,7 @@ def _send_ack(state: SimulationState, one: int, now: float) -> None:
     packet = state.packets[number]
     packet.flow, packet.is_ack, packet.has_holes = one, True, flow.highest > flow.expected
     packet.number, packet.count, packet.taken = flow.expected, 1, flow.segments_in
-    packet.newest, packet.stamp_s = flow.arrived, flow.echo_s
+    packet.newest, packet.stamp_s, packet.newest_s = flow.arrived, flow.echo_s, flow.newest_s
     packet.capable, packet.marked, packet.reduced = False, flow.echoes, False
     if flow.connection != NONE:
         packet.data_acked = state.shared.connections[flow.connection].expected

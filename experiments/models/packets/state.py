@@ -51,6 +51,7 @@ class Packet:
     due_s: Float64  # arrival at the other end of the packet's link
     leaves_s: Float64  # departure from the packet's link
     stamp_s: Float64  # timestamp: when the data was sent; an ACK echoes it
+    newest_s: Float64  # in an ACK: when the newest segment that has arrived was sent
     flow: Int32
     behind: Int32  # next packet on the same link
     at: Int64  # the packet's current link, as an index into all paths' links
@@ -137,6 +138,7 @@ class TcpFlow:
     unacked: Int32  # number of segments that have arrived since the last ACK
     echoes: Flag  # whether ACKs report an ECN mark (ECN-Echo)
     echo_s: Float64  # timestamp of the first segment since the last ACK
+    newest_s: Float64  # timestamp of the newest segment
     # Results of the TCP flow.
     end_s: Float64
     drops: Int32  # number of the flow's dropped data packets and ACKs

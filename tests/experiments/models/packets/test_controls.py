@@ -55,8 +55,9 @@ def flow_of(control: int, **state: Any) -> Any:
 
 def ack_of(number: int, **fields: Any) -> Any:
     """Return an ACK of all segments below `number`."""
-    values = {"number": number, "newest": number, "taken": number, "stamp_s": 0.0}
-    return SimpleNamespace(**(values | {"has_holes": False, "marked": False} | fields))
+    values: dict[str, Any] = {"number": number, "newest": number, "taken": number, "stamp_s": 0.0}
+    values |= {"has_holes": False, "marked": False, "newest_s": 0.0}
+    return SimpleNamespace(**(values | fields))
 
 
 # -- names, and the constants of a lab's controls --------------------------------------------------
@@ -237,12 +238,14 @@ def test_recovery_of_a_scalable_window_takes_a_number_of_round_trips(window: int
 
 
 @pytest.mark.parametrize(
-    ("measured_s", "held"), [(0.0139, False), (0.014, False), (0.0141, True), (0.1, True)]
+    ("measured_s", "held"), [(0.0139, False), (0.01399, False), (0.0141, True), (0.1, True)]
 )
 def test_a_window_grows_up_to_the_target_delay(measured_s: float, held: bool) -> None:
     flow = flow_of(DELAY, window=40.0, ever_s=0.010, sent=40, next=40)
-    process_ack(flow, ack_of(1, stamp_s=0.0), measured_s, NO_LIMIT)
-    assert (flow.latest_s, flow.ever_s) == (measured_s, 0.010)
+    # The ACK was delayed: its timestamp is that of an older segment.
+    process_ack(flow, ack_of(1, stamp_s=1.0, newest_s=2.0), 2.0 + measured_s, NO_LIMIT)
+    assert flow.latest_s == pytest.approx(measured_s)
+    assert flow.ever_s == 0.010
     assert (flow.window > 40) == (not held)
 
 
