@@ -12,8 +12,7 @@ losses. All subflows of a connection share one supply of data segments and one r
   segments too, as TCP must.
 
 All subflows are open when the connection starts, on links that do not fail. Not simulated: the
-handshakes of subflows, the bytes of Multipath TCP's options (DSS, RFC 8684, section 3.3), and a
-choice among subflows by their round trips.
+handshakes of subflows, and a choice among subflows by their round trips.
 
 `controls.lia` couples the windows of the subflows; with other controls each has its own.
 """

@@ -17,7 +17,7 @@ from experiments.models.fluid.directed_links import (
     link_rates_bps,
     path_sums,
 )
-from experiments.models.fluid.ideal import ETHERNET_BYTES, TCP_IP_BYTES
+from experiments.models.fluid.ideal import ETHERNET_BYTES, MULTIPATH_BYTES, TCP_IP_BYTES
 from experiments.models.packets.congestion import CONTROLS, DELAY
 from experiments.models.packets.controls.dctcp import FIRST_ALPHA
 from experiments.models.packets.multipath import no_shared_data, share_data
@@ -82,15 +82,20 @@ class TcpParameters:
             f"a Multipath TCP connection has at least 1 subflow, not {self.subflows}",
         )
         require(
-            self.mtu > TCP_IP_BYTES,
+            self.mtu > self.tcp_ip_bytes,
             f"an MTU of {self.mtu} bytes leaves no room for data: TCP's and IP's headers take "
-            f"{TCP_IP_BYTES}",
+            f"{self.tcp_ip_bytes}",
         )
 
     @property
     def segment_bytes(self) -> int:
         """Payload bytes of a full TCP segment."""
-        return self.mtu - TCP_IP_BYTES
+        return self.mtu - self.tcp_ip_bytes
+
+    @property
+    def tcp_ip_bytes(self) -> int:
+        """Bytes of IP's and TCP's headers, with Multipath TCP's option if there are subflows."""
+        return TCP_IP_BYTES + (MULTIPATH_BYTES if self.subflows else 0)
 
     def super_packet(self, topology: Topology) -> int:
         """Return the number of segments that a server hands to its port together, as in a lab.
@@ -231,7 +236,7 @@ def _frame_parameters(topology: Topology, tcp: TcpParameters, subflows: int) -> 
     together = tcp.super_packet(topology)
     return FrameParameters(
         segment=tcp.segment_bytes,
-        overhead=ETHERNET_BYTES + tcp.header + TCP_IP_BYTES,
+        overhead=ETHERNET_BYTES + tcp.header + tcp.tcp_ip_bytes,
         most=max(float(RECEIVER_BYTES // tcp.segment_bytes), 2.0),
         together=together if tcp.is_lab else 1,
         own=0 if tcp.is_lab else OWN_PACKETS * together,
@@ -279,7 +284,7 @@ def _idle_times_s(topology: Topology, directions: list[Routes], tcp: TcpParamete
     """Return the time of each flow's first packet and its acknowledgement in an idle network."""
 
     def link_s(rate_bps: float | Floats, delay_s: float | Floats) -> float | Floats:
-        ack_s = (ETHERNET_BYTES + tcp.header + TCP_IP_BYTES) * 8 / rate_bps
+        ack_s = (ETHERNET_BYTES + tcp.header + tcp.tcp_ip_bytes) * 8 / rate_bps
         return (0.0 if tcp.is_lab else ack_s) + delay_s + tcp.relay_s
 
     factors = topology.factors

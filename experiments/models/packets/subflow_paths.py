@@ -24,13 +24,17 @@ class SubflowPaths(NamedTuple):
 
 
 def subflow_paths(
-    topology: Topology, pairs: Iterable[tuple[int, int]], subflows: int
+    topology: Topology,
+    pairs: Iterable[tuple[int, int]],
+    subflows: int,
+    *,
+    shortest: bool = False,
 ) -> SubflowPaths:
     """Return the paths of connections with up to `subflows` subflows between pairs of servers.
 
-    Subflows take the paths of the source's ports in a lab (`hosts.base.pinned_paths`), the shortest
-    ones first: they are disjoint where the network has a disjoint path by each port. A pair with
-    fewer paths has fewer subflows.
+    Subflows take the paths of the source's first ports, as in a lab (`hosts.base.pinned_paths`), or
+    the shortest ones of all ports. The paths are disjoint where the network has a disjoint path by
+    each port. A pair with fewer paths has fewer subflows.
 
     >>> import topos
     >>> bcube = topos.parse("bcube,4,1")
@@ -40,7 +44,7 @@ def subflow_paths(
     """
     require(subflows >= 1, f"a connection has at least 1 subflow, not {subflows}")
     require_several_ports(topology)
-    found = [_paths(topology, *pair)[:subflows] for pair in pairs]
+    found = [_paths(topology, *pair, shortest)[:subflows] for pair in pairs]
     routes = routes_of(topology, [path for paths in found for path in paths])
     counts = numpy.array([len(paths) for paths in found], numpy.int64)
     return SubflowPaths(routes, reversed_routes(topology, routes), counts)
@@ -67,9 +71,10 @@ def require_several_ports(topology: Topology) -> None:
         )
 
 
-def _paths(topology: Topology, source: int, destination: int) -> list[Path]:
-    """Return the path of each port of the source, as a lab with port addresses has it."""
+def _paths(topology: Topology, source: int, destination: int, shortest: bool) -> list[Path]:
+    """Return the path by each port of the source, in the order of ports or of lengths."""
     by_port = (
         pinned_path(topology, source, port, destination, None) for port in range(topology.ports)
     )
-    return sorted((path for path in by_port if path), key=len)
+    found = [path for path in by_port if path]
+    return sorted(found, key=len) if shortest else found

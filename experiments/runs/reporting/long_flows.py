@@ -15,7 +15,7 @@ import numpy
 import pandas
 
 from experiments.models.fluid.directed_links import link_count
-from experiments.models.packets.simulated_tcp import TcpSimulationResults, simulate_tcp_flows
+from experiments.models.packets.simulated_tcp import TcpSimulationResults
 from experiments.runs.reporting.overlay import RepeatedTrial, repeated
 from experiments.runs.trials.records import Run
 from experiments.runs.trials.statistics import jain
@@ -74,17 +74,11 @@ def _simulated(trial: RepeatedTrial, until_s: float, **sampled: Any) -> TcpSimul
     flows = trial.flows
     begin_s = flows["begin_s"].fillna(0.0).to_numpy(numpy.float64)
     # A volume that no simulated flow completes.
-    fastest = max(trial.topology.factors.rates, default=1)
+    fastest = max(trial.topology.factors.rates, default=1) * max(trial.tcp.subflows, 1)
     cable_bytes = math.ceil(trial.tcp.rate_bps * fastest * until_s / 8)
     most_bytes = min(cable_bytes, MORE * int(flows["delivered_bytes"].max()))
     volume = numpy.full(len(flows), max(most_bytes, 1))
-    return simulate_tcp_flows(
-        trial.topology,
-        *(trial.paths, trial.back, begin_s, volume, trial.tcp),
-        seed=trial.seed,
-        until_s=until_s,
-        **sampled,
-    )
+    return trial.simulated(begin_s, volume, until_s=until_s, **sampled)
 
 
 def simulated_trials(run: Run) -> pandas.DataFrame:

@@ -10,6 +10,7 @@ simplifications of `experiments.models.packets`, and by an overloaded CPU of the
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,6 +25,7 @@ from experiments.lab.linux.shaping import (
     port_mtu,
     queue_bytes,
 )
+from experiments.models.arrays import Floats, Ints
 from experiments.models.arrivals.fluid_events import simulate_fluid_flows
 from experiments.models.arrivals.simulated_arrivals import slowdown_rows_by_size
 from experiments.models.fluid.directed_links import Routes, link_factors, path_minima, routes_of
@@ -33,8 +35,10 @@ from experiments.models.packets.congestion import CONTROLS
 from experiments.models.packets.simulated_tcp import (
     DEFAULT_CONTROL,
     TcpParameters,
+    TcpSimulationResults,
     simulate_tcp_flows,
 )
+from experiments.models.packets.subflow_paths import SubflowPaths, subflow_paths
 from experiments.models.port_bursts import owed_bytes
 from experiments.models.simulator.paths import routes, routing_by_name
 from experiments.runs.plans.experiment import System
@@ -42,6 +46,7 @@ from experiments.runs.reporting import style
 from experiments.runs.reporting.drawing.drawing_files import FORMATS, rendered
 from experiments.runs.trials.recorded_paths import path_of
 from experiments.runs.trials.records import Run
+from hosts.wire.source_route import SIZE as SOURCE_ROUTE_BYTES
 from topos.base.errors import require
 from topos.base.topology import Topology
 
@@ -65,6 +70,15 @@ class RepeatedTrial(NamedTuple):
     paths: Routes
     back: Routes
     tcp: TcpParameters
+    multipath: SubflowPaths | None  # paths of the flows' subflows; None for TCP
+
+    def simulated(self, start_s: Floats, volume_bytes: Ints, **how: Any) -> TcpSimulationResults:
+        """Simulate flows on the trial's paths (`how`: options of `simulate_tcp_flows`)."""
+        forth, back, subflows = self.multipath or (self.paths, self.back, None)
+        flows = start_s, volume_bytes, self.tcp
+        return simulate_tcp_flows(
+            self.topology, forth, back, *flows, seed=self.seed, subflows=subflows, **how
+        )
 
 
 def repeated(run: Run) -> Iterator[RepeatedTrial]:
@@ -87,11 +101,18 @@ def repeated(run: Run) -> Iterator[RepeatedTrial]:
                 f"the cables of {system.name} have no rate: choose a run with rate_mbit",
             )
             topology, routing = system.topology, str(record["routing"])
+            seed = int(record["seed"])
             paths, back = _forward_and_reverse_paths(topology, routing, flows)
-            header = header_bytes(topology, routing)
+            header, multipath = header_bytes(topology, routing), None
             congestion = system.tcp or experiment.workload.congestion
             tcp = _tcp_settings(system, topology, header, congestion)
-            yield RepeatedTrial(system, topology, int(record["seed"]), flows, paths, back, tcp)
+            if system.multipath:
+                subflows = system.subflows or topology.ports
+                tcp = replace(tcp, header=SOURCE_ROUTE_BYTES, subflows=subflows)
+                ends = _ends(topology, flows)
+                pairs = zip(*(column.tolist() for column in ends), strict=True)
+                multipath = subflow_paths(topology, pairs, subflows)
+            yield RepeatedTrial(system, topology, seed, flows, paths, back, tcp, multipath)
 
 
 def overlaid(run: Run) -> pandas.DataFrame:
@@ -118,8 +139,7 @@ def _flow_slowdowns(trial: RepeatedTrial) -> pandas.DataFrame:
     bps, bits = tcp.rate_bps * header_efficiency(tcp.header, tcp.mtu), volume_bytes * 8.0
     rates = link_factors(topology, topology.factors.rates)
     done = simulate_fluid_flows(trial.paths, start_s, bits, bps * rates)
-    both = trial.paths, trial.back
-    sent = simulate_tcp_flows(topology, *both, start_s, volume_bytes, tcp, seed=trial.seed)
+    sent = trial.simulated(start_s, volume_bytes)
     fluid_s = bits / (bps * path_minima(trial.paths, rates))
     alone_s = idle_network_completion_s(
         volume_bytes,
@@ -145,8 +165,13 @@ def _flow_slowdowns(trial: RepeatedTrial) -> pandas.DataFrame:
     return found[(flows["status"] == COMPLETED) & found["fluid"].notna() & counts]
 
 
-def _server_numbers(topology: Topology, addresses: pandas.Series) -> Any:
-    return numpy.array([topology.server(address) for address in addresses], numpy.int64)
+def _ends(topology: Topology, flows: pandas.DataFrame) -> tuple[Ints, Ints]:
+    """Return the numbers of the servers from which and to which flows go."""
+    source, destination = (
+        numpy.array([topology.server(address) for address in flows[end]], numpy.int64)
+        for end in ("source", "destination")
+    )
+    return source, destination
 
 
 def _forward_and_reverse_paths(
@@ -156,10 +181,7 @@ def _forward_and_reverse_paths(
 
     If switches choose the paths, the forward paths also follow the routing rules.
     """
-    ends = (
-        _server_numbers(topology, flows["source"]),
-        _server_numbers(topology, flows["destination"]),
-    )
+    ends = _ends(topology, flows)
     back = routes(topology, routing, *ends[::-1])
     if routing_by_name(topology, routing).walk is None:
         return routes(topology, routing, *ends), back

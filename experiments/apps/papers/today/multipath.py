@@ -110,7 +110,7 @@ def measure(
     seed = int(random.integers(1_000_000))
     queue_bytes = QUEUE_PACKETS * (MTU + ETHERNET_BYTES)
     tcp = TcpParameters(RATE_BPS, queue_bytes, MTU, delay_s=DELAY_S, congestion=congestion)
-    forth, back, counts = subflow_paths(network, ends, subflows)
+    forth, back, counts = subflow_paths(network, ends, subflows, shortest=True)
     volumes = numpy.full(len(ends), round(CABLES[pattern] * RATE_BPS * lasting_s / 8))
     found = simulate_tcp_flows(
         network, forth, back, starts_s, volumes, tcp, None, seed, lasting_s, subflows=counts

@@ -62,15 +62,21 @@ def test_acks_return_on_the_same_cables(spec: str) -> None:
             assert (far.node, far.port) == end_of(network, here)
 
 
-def test_fewer_subflows_than_paths_take_the_shortest_paths() -> None:
+def test_fewer_subflows_than_paths_take_the_first_ports_or_the_shortest_paths() -> None:
     bcube = topos.parse("bcube,3,2")
-    neighbour = bcube.server("0.0.1")
-    one = subflow_paths(bcube, [(0, neighbour)], subflows=1)
+    neighbour = bcube.server("1.0.0")  # by port 2; the paths by other ports have three hops
     direct = links_of(bcube, route(bcube, "bcube", 0, neighbour).paths[0])
+    one = subflow_paths(bcube, [(0, neighbour)], subflows=1, shortest=True)
     assert one.routes.links.tolist() == direct.tolist()
-    two, three = (subflow_paths(bcube, [(0, neighbour)], subflows=many) for many in (2, 3))
-    assert numpy.diff(two.routes.starts).tolist() == [2, 6]
-    assert numpy.diff(three.routes.starts).tolist() == [2, 6, 6]
+    for shortest, cables in ((True, [2, 6, 6]), (False, [6, 6, 2])):
+        for many in (1, 2, 3):
+            found = subflow_paths(bcube, [(0, neighbour)], subflows=many, shortest=shortest)
+            assert numpy.diff(found.routes.starts).tolist() == cables[:many]
+            ports = [
+                end_of(bcube, int(first))[1]
+                for first in found.routes.links[found.routes.starts[:-1]]
+            ]
+            assert ports == ([2, 0, 1] if shortest else [0, 1, 2])[:many]
 
 
 @pytest.mark.parametrize("spec", ["tree,4,2", "fattree,4"])

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from experiments.cli.main import cli
 from experiments.models.workloads.workload import Workload
-from experiments.runs.plans.experiment import FaultAt
+from experiments.runs.plans.experiment import FaultAt, System
 from experiments.runs.reporting.long_flows import lasting, lasts, length_rows, simulated_trials
 from experiments.runs.reporting.overlay import repeated
 from experiments.runs.trials import records
@@ -91,6 +91,22 @@ def test_a_run_is_simulated_with_its_control_and_its_marks(
     run = records.load(written(tmp_path / "run", replace(GREEDY, systems=systems)))
     (trial,) = repeated(run)
     assert (trial.tcp.congestion, trial.tcp.marked_from) == (congestion, marked_from)
+
+
+@pytest.mark.parametrize(("subflows", "paths"), [(1, 1), (2, 2), (None, 2)])
+def test_multipath_tcp_is_simulated_on_the_paths_of_ports(
+    tmp_path: Path, subflows: int | None, paths: int
+) -> None:
+    system = System("bcube,2,1", rate_mbit=8, mtu=1500, transport="mptcp", subflows=subflows)
+    plan = replace(GREEDY, systems=(system,))
+    lasted = {"volume_bytes": None, "delivered_bytes": 3 * SECOND, "begin_s": 0.0, "ideal_bps": 1e6}
+    run = records.load(written(tmp_path / "run", plan, routing="bcube", **lasted))
+    (trial,) = repeated(run)
+    assert (trial.tcp.subflows, trial.tcp.header) == (paths, 40)
+    assert trial.multipath and trial.multipath.counts.tolist() == [paths] * 3
+    # All flows go to one server, and use both of its ports.
+    both_bps = 2 * 8e6 * (1500 - 52 - 28) / (1514 + 40)
+    assert lasting(run)["tcp"].sum() == pytest.approx(both_bps, rel=0.07)
 
 
 def test_the_command_tells_both(tmp_path: Path) -> None:

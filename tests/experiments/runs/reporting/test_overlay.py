@@ -31,7 +31,7 @@ FLOWS = (("0.0", 0.0, 2.5), ("0.1", 0.5, 2.6), ("0.0", 1.9, 3.1))
 IDEAL = 1 + 3 * 1514 / 1e6  # seconds of a flow alone: its bytes, and a frame on the other cables
 
 
-def written(folder, experiment=EXPERIMENT, third_s=FLOWS[2][1], **changes):
+def written(folder, experiment=EXPERIMENT, third_s=FLOWS[2][1], routing="bridge", **changes):
     rows = []
     for flow, (source, start_s, end_s) in enumerate(FLOWS):
         start_s = third_s if flow == 2 else start_s
@@ -40,7 +40,7 @@ def written(folder, experiment=EXPERIMENT, third_s=FLOWS[2][1], **changes):
         row |= {"end_s": end_s, "volume_bytes": SECOND, "delivered_bytes": SECOND, "tries": 1}
         rows.append(row | {"path": f"{source} 1.1", "measured": True, "alone_s": 1.0} | changes)
     told = {"trial": 0, "system": experiment.systems[0].name, "repeat": 0, "valid": True}
-    told |= {"status": "completed", "reason": "", "seed": 1, "routing": "bridge"}
+    told |= {"status": "completed", "reason": "", "seed": 1, "routing": routing}
     (folder / "trials").mkdir(parents=True)
     manifest = {"schema_version": schema.VERSION, "plan": asdict(experiment)}
     store.write_json(folder / records.MANIFEST, manifest)
