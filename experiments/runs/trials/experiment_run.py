@@ -107,7 +107,9 @@ def order_of(experiment: Experiment, trial: Trial) -> TrialOrder:
     topology, workload = trial.system.topology, experiment.workload
     if trial.system.tool:
         workload = replace(workload, tool=trial.system.tool)
-    elif workload.tool == AUTO and any(one.multipath for one in experiment.systems):
+    elif any(one.multipath for one in experiment.systems) and (
+        workload.tool == AUTO and not has_own_tool(workload)
+    ):
         workload = replace(workload, tool=GENERATOR)  # the same tool for all systems
     routing = trial.system.routing
     if routing and not routing.endswith(".py"):
@@ -121,11 +123,16 @@ def order_of(experiment: Experiment, trial: Trial) -> TrialOrder:
     return TrialOrder(trial, workload, tuple(flows), tuple(faults), plan)
 
 
-def check_machines(system: System, workload: Workload) -> None:
-    """Raise PillarboxError if a system and its workload cannot run over several machines."""
+def has_own_tool(workload: Workload) -> bool:
+    """Return True if only the tool of collective operations and training runs a workload."""
     from experiments.models.workloads.collectives.plan import is_collective
 
-    topology, waits = system.topology, is_collective(workload) or workload.pattern == TRAINING
+    return is_collective(workload) or workload.pattern == TRAINING
+
+
+def check_machines(system: System, workload: Workload) -> None:
+    """Raise PillarboxError if a system and its workload cannot run over several machines."""
+    topology, waits = system.topology, has_own_tool(workload)
     require(
         system.machines <= topology.servers,
         f"{topology.spec} has {topology.servers} servers, too few for {system.machines} machines",

@@ -129,9 +129,9 @@ def ideal_of(
     """Return the ideal goodput and completion time of a trial's flows; None if unknown.
 
     The ideal is unknown if cables have no rate or different rates, and for a user's routing file,
-    whose headers are not declared; with Multipath TCP if subflows are unknown. The hops of a file
-    distribution are computed as if no hop waited for another; the transfers of a collective
-    operation wait for the transfers that they need.
+    whose headers are not declared; with Multipath TCP if subflows are unknown or flows wait for
+    others. The hops of a file distribution are computed as if no hop waited for another; the
+    transfers of a collective operation wait for the transfers that they need.
     """
     system = order.trial.system
     if system.rate_mbit is None or found.routing.endswith(".py") or not found.uniform:
@@ -140,7 +140,7 @@ def ideal_of(
 
     flows = [result.flow for result in found.results]
     if system.multipath:
-        return _multipath_ideal(order, flows, subflows) if subflows else None
+        return _multipath_ideal(order, flows, subflows) if subflows and not order.plan else None
     back = [(flow.destination, flow.source) for flow in flows]
     plan = order.collective
     return ideal(

@@ -17,9 +17,10 @@ from experiments.models.workloads.collectives.plan import CollectivePlan
 from experiments.models.workloads.workload import Workload
 from experiments.runs.plans.experiment import Experiment, System
 from experiments.runs.plans.loading import load
+from experiments.runs.plans.trials import Trial
 from experiments.runs.reporting.collective_section import operations
 from experiments.runs.reporting.run_reading import read
-from experiments.runs.trials.experiment_run import run
+from experiments.runs.trials.experiment_run import order_of, run
 from experiments.runs.trials.order import TrialMeasurements, TrialOrder
 from experiments.runs.trials.trial_process import TrialDisplay
 from tests.experiments.runs.trials.test_experiment_run import FakeTrials
@@ -133,3 +134,12 @@ def test_nothing_begins_that_cannot_be(changes: list[str], words: str) -> None:
     told = CliRunner().invoke(command, ["all-reduce", "--dry-run", *options])
     assert isinstance(told.exception, PillarboxError)
     assert words in str(told.exception)
+
+
+@pytest.mark.parametrize(("pattern", "tool"), [("all-reduce", "auto"), ("all-to-all", "generator")])
+def test_collectives_keep_their_tool_next_to_multipath_tcp(pattern: str, tool: str) -> None:
+    systems = (System("bcube,2,1", transport="mptcp"), System("bcube,2,1"))
+    experiment = replace(SUMS, systems=systems, workload=Workload(pattern, SIZE))
+    for system in systems:
+        order = order_of(experiment, Trial(0, system, 0, 1))
+        assert order.workload.tool == tool
