@@ -183,7 +183,17 @@ def _permutation_pairs(options: PatternOptions) -> Iterator[Pair]:
     order = list(range(options.topology.servers))
     while any(server == other for server, other in enumerate(order)):  # takes e shuffles on average
         options.draw.shuffle(order)
-    return iter(list(enumerate(order)))
+    share = options.share("share", 1.0)
+    count = max(1, round(share * len(order)))
+    senders = sorted(options.draw.sample(range(len(order)), count)) if share < 1 else range(count)
+    return iter([(server, order[server]) for server in senders])
+
+
+def _neighbour_pairs(options: PatternOptions) -> Iterator[Pair]:
+    topology = options.topology
+    for server in range(topology.servers):
+        for port in range(topology.ports):
+            yield from ((server, peer) for peer in topology.peers(server, port))
 
 
 def _burst_pairs(options: PatternOptions) -> Iterator[Pair]:
@@ -226,7 +236,12 @@ PATTERNS: dict[str, TrafficPattern] = {
     ),
     "all-to-all": TrafficPattern("every server sends to every other", _all_to_all_pairs),
     "permutation": TrafficPattern(
-        "every server sends to one other and receives from one, drawn at random", _permutation_pairs
+        "every server sends to one other and receives from one, drawn at random",
+        _permutation_pairs,
+        {"share": "share of the servers that send, drawn at random; 1 by default"},
+    ),
+    "neighbours": TrafficPattern(
+        "every server sends to every server one hop away", _neighbour_pairs
     ),
     "longest-matching": TrafficPattern(
         "every server sends to one other and receives from one, over the longest paths",

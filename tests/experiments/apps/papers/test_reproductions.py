@@ -32,7 +32,7 @@ from topos.base.errors import PillarboxError
 LIVE = {
     *("dcell-fig11", "dcell-fig12", "bcube-fig9", "bcube-fig10", "bcube-fig11", "dpillar-fig7"),
     *("six-all-to-all", "four-failover", "one-to-many", "bml", "collectives-live", "switches"),
-    *("rail-only", "controls", "incast", "spraying", "mptcp-failover"),
+    *("rail-only", "controls", "incast", "spraying", "mptcp-failover", "mptcp-bcube-live"),
 }
 
 

@@ -59,6 +59,24 @@ def test_permutation_lets_each_send_to_one_and_receive_from_one(
     assert sorted(sources) == sorted(destinations) == everybody
 
 
+@given(networks, seeds, st.floats(0, 1))
+def test_a_share_of_a_permutation_sends(topology: Topology, seed: int, share: float) -> None:
+    found = pairs(topology, "permutation", seed, share=share)
+    assert len(found) == max(1, round(share * topology.servers))
+    assert set(found) <= set(pairs(topology, "permutation", seed))
+
+
+@given(networks)
+def test_neighbours_are_one_hop_away(topology: Topology) -> None:
+    found = pairs(topology, "neighbours")
+    for source, destination in found:
+        ports = range(topology.ports)
+        assert any(destination in topology.peers(source, port) for port in ports)
+    assert Counter(found) == Counter((b, a) for a, b in found)  # neighbours of each other
+    if topology is BCUBE:
+        assert len(found) == 16 * 2 * 3
+
+
 @given(networks)
 def test_longest_matching_is_a_permutation(topology: Topology) -> None:
     sources, destinations = zip(*pairs(topology, "longest-matching"), strict=True)
