@@ -17,7 +17,6 @@ import statistics
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -173,14 +172,10 @@ def flows_in(lab: Lab, *controls: str) -> tuple[list[FlowMeasurement], list[str]
 
 
 def reasons_of(readings: Readings) -> list[str]:
-    """Return the reasons why a run is not valid, without advice.
-
-    Programs count as forwarding: a kernel without netem delays frames by a program.
-    """
+    """Return the reasons why a run is not valid, without advice."""
     from experiments.runs.trust.verdict import judge
 
-    reasons = judge(replace(readings, programs_forward=True)).reasons
-    return [reason.partition(";")[0] for reason in reasons]
+    return [reason.partition(";")[0] for reason in judge(readings).reasons]
 
 
 def flow_measurement(result: FlowResult) -> FlowMeasurement:
