@@ -19,6 +19,7 @@ from experiments.apps.teaching.labs.control_runs import (
     flow_measurement,
 )
 from experiments.apps.teaching.labs.lab11 import ControlWork
+from experiments.base.files import SHEETS
 from experiments.models.workloads.flows import COMPLETED, Flow, FlowResult, Interval
 
 CABLE, HIDDEN = SharedCable(20, 1.0), SharedCable(10, 2.5)  # 8 and 20 ms without a queue
@@ -158,6 +159,17 @@ def test_the_hidden_network_is_none_of_the_sheets(student: int) -> None:
     assert cable.rate_mbit in lab11.RATES_MBIT
     assert hidden.rate_mbit not in lab11.RATES_MBIT
     assert hidden.delay_ms not in lab11.DELAYS_MS
+
+
+def test_the_sheet_has_the_thresholds() -> None:
+    sheet = (SHEETS / lab11.FOLDER / "README.md").read_text()
+    points = [check.points for check in lab11.CHECKS]
+    tables = lab11.GOODPUT, lab11.QUEUE, lab11.FAIRNESS, lab11.RENO_SHARE, lab11.OWN_SHARE
+    for one, thresholds in zip(points, tables, strict=False):
+        assert [share for _, share in thresholds] == [1.0, 0.6, 0.3]
+        cells = " | ".join(f"{value:.2f}" for value, _ in thresholds)
+        assert f"| {one:g} | {cells} |\n" in sheet
+    assert f"queue (10) | {points[-1]:g} |" in sheet
 
 
 def test_a_flow_counts_after_its_beginning() -> None:
