@@ -66,7 +66,7 @@ class ActiveWorkload:
         self._sampled: FlowPathsAtTime | None = None
         self._bound: PathBound | None = None
         self._possible_bytes = 0.0  # upper bound of the bytes that the flows can have delivered
-        has_volume = order.workload.volume_bytes is not None
+        has_volume = order.workload.completes
         self._so_far = GoodputAndBound(self._bound_between, has_volume=has_volume)
         self._ideal: dict[str, Any] | None = None
         self._verdict: dict[str, Any] | None = None

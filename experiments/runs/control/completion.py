@@ -13,7 +13,8 @@ from pathlib import Path
 
 from experiments.models.workloads.collectives.plan import ALGORITHMS, OPTIONS
 from experiments.models.workloads.patterns import COMMON_OPTIONS, PATTERNS
-from experiments.models.workloads.workload import Workload
+from experiments.models.workloads.training.training_workload import OPTIONS as TRAINING_OPTIONS
+from experiments.models.workloads.workload import TRAINING, Workload
 from experiments.runs.plans.values import fields_of
 from topos.base.topology import Topology
 
@@ -89,8 +90,8 @@ def programs(path: str) -> tuple[str, ...]:
 
 
 def traffic_patterns() -> list[str]:
-    """Return the traffic patterns that `run` accepts: flow patterns, then collective operations."""
-    return [*PATTERNS, *ALGORITHMS]
+    """Return the patterns that `run` accepts: of flows, collective operations and training."""
+    return [*PATTERNS, *ALGORITHMS, TRAINING]
 
 
 def _words_of_kind(topology: Topology, kind: str, begun: str) -> Iterable[str]:
@@ -111,7 +112,12 @@ def _words_of_kind(topology: Topology, kind: str, begun: str) -> Iterable[str]:
 
 
 def _options(pattern: str) -> Iterable[str]:
-    own = [*PATTERNS[pattern].options, *COMMON_OPTIONS] if pattern in PATTERNS else OPTIONS
+    if pattern == TRAINING:
+        own: Iterable[str] = TRAINING_OPTIONS
+    elif pattern in PATTERNS:
+        own = [*PATTERNS[pattern].options, *COMMON_OPTIONS]
+    else:
+        own = OPTIONS
     settings = (name for name in fields_of(Workload) if name not in ("pattern", "options"))
     return (f"{name}=" for name in (*own, *settings))
 

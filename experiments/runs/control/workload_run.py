@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from experiments.base.units import with_prefix
 from experiments.models.workloads.collectives.plan import ALGORITHMS
 from experiments.models.workloads.patterns import PATTERNS
-from experiments.models.workloads.workload import Workload
+from experiments.models.workloads.workload import TRAINING, Workload
 from experiments.runs.control.active_workload import ActiveWorkload
 from experiments.runs.plans.experiment import Experiment, System
 from experiments.runs.plans.trials import Trial
@@ -64,7 +64,7 @@ def goodput_line(record: dict[str, Any]) -> str:
 
 def _workload(words: list[str]) -> Workload:
     """Return the workload that the words of ``run`` describe: a pattern and its options."""
-    known = [*PATTERNS, *ALGORITHMS]
+    known = [*PATTERNS, *ALGORITHMS, TRAINING]
     require(
         bool(words), f"write: run PATTERN, such as run all-to-all; there are {', '.join(known)}"
     )
@@ -77,7 +77,8 @@ def _workload(words: list[str]) -> Workload:
         require(bool(equals), f"{word!r} is not an option: write NAME=VALUE, as duration_s=5")
         at = values if name in fields_of(Workload) else values["options"]
         at[name] = guessed(name, text)
-    if not {"volume_bytes", "duration_s", "arrivals"} & values.keys():
+    amounts = {"volume_bytes", "duration_s", "arrivals"} & values.keys()
+    if not amounts and values["pattern"] != TRAINING:
         usual = USUAL_VOLUME if values["pattern"] in ALGORITHMS else USUAL_DURATION
         values |= usual
     if "timeout_s" not in values and isinstance(values.get("duration_s"), int | float):

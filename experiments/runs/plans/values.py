@@ -20,7 +20,8 @@ from topos.base.errors import InvalidValueError, PillarboxError, meant, require
 
 NOTHING = ("none", "")  # Texts that mean None on a command line.
 TRUTHS = {"true": True, "false": False}  # Texts of truth values on a command line.
-UNITS = ("_s", "_mbit", "_bps", "_percent", "_share")
+# Ends of the names of options that are numbers with a fraction, and no addresses.
+UNITS = ("_s", "_mbit", "_bps", "_percent", "_share", "tflops", "skew")
 
 
 def plain(value: Any) -> Any:
@@ -159,6 +160,8 @@ def guessed(name: str, text: str) -> Any:
 
     >>> guessed("flows", "4"), guessed("source", "0.3"), guessed("jitter_s", "0.3")
     (4, '0.3', 0.3)
+    >>> guessed("skew", "1.2")
+    1.2
     """
     try:
         found = json.loads(text)

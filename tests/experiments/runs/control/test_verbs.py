@@ -132,6 +132,14 @@ def test_a_workload_is_followed_and_finished_early(tmp_path: Path) -> None:
         assert last_workload_progress(lab, 0.0)["said"] == run.result()
 
 
+def test_a_training_iteration_runs_at_the_prompt(tmp_path: Path) -> None:
+    with lab_of("bcube,2,1", tmp_path) as lab:
+        line = "run training tp=2 pp=2 hidden=64 sequence=64 micro_batches=2 tflops=0.05"
+        assert said(lab, line).startswith("8 flows, 0 failed: ")
+        with pytest.raises(PillarboxError, match="no option 'tpp'"):
+            said(lab, "run training tpp=2")
+
+
 def until(look: Callable[[], Any], is_there: Callable[[Any], Any]) -> Any:
     deadline = time.monotonic() + 60
     while not is_there(found := look()):
