@@ -27,6 +27,8 @@ from experiments.apps.papers.shared.figure import Claim, Made, figure, point, qu
 from experiments.models.fluid.ideal import ETHERNET_BYTES
 from experiments.models.packets.simulated_tcp import TcpParameters, simulate_tcp_flows
 from experiments.models.packets.subflow_paths import subflow_paths
+from experiments.models.workloads.patterns import pairs_of
+from experiments.models.workloads.workload import Workload
 from experiments.runs.reporting.reproduced.result import Point, Settings
 from experiments.runs.trials.statistics import jain
 from topos.base.spec import parse
@@ -73,25 +75,17 @@ IMPROVES = quoted(
 )
 
 
-def pairs(network: Topology, pattern: str, random: numpy.random.Generator) -> list[tuple[int, int]]:
+def pairs(network: Topology, pattern: str, seed: int) -> list[tuple[int, int]]:
     """Return source and destination of a pattern's connections.
 
     >>> import topos
-    >>> bcube, random = topos.parse("bcube,5,2"), numpy.random.default_rng(1)
-    >>> [len(pairs(bcube, pattern, random)) for pattern in CABLES]
+    >>> bcube = topos.parse("bcube,5,2")
+    >>> [len(pairs(bcube, pattern, seed=1)) for pattern in CABLES]
     [125, 1500, 38]
     """
-    if pattern == NEIGHBOURS:
-        return [
-            (server, peer)
-            for server in range(network.servers)
-            for port in range(network.ports)
-            for peer in network.peers(server, port)
-        ]
-    # Servers send along a random ring, so none sends to itself.
-    ring = random.permutation(network.servers).tolist()
-    found = list(zip(ring, [*ring[1:], ring[0]], strict=True))
-    return found if pattern == PERMUTATION else found[: round(SPARSE_SHARE * len(found))]
+    options = {"share": SPARSE_SHARE} if pattern == SPARSE else {}
+    name = PERMUTATION if pattern == SPARSE else pattern
+    return pairs_of(network, Workload(name, volume_bytes=1, options=options), seed)
 
 
 @seeded_task_function
@@ -105,9 +99,9 @@ def measure(
 ) -> Found:
     """Return the throughput of a sending server in Mbit/s, and the fairness of connections."""
     network = parse(spec)
-    ends = pairs(network, pattern, random)
-    starts_s = random.random(len(ends)) * SPREAD_S
     seed = int(random.integers(1_000_000))
+    ends = pairs(network, pattern, seed)
+    starts_s = random.random(len(ends)) * SPREAD_S
     queue_bytes = QUEUE_PACKETS * (MTU + ETHERNET_BYTES)
     tcp = TcpParameters(RATE_BPS, queue_bytes, MTU, delay_s=DELAY_S, congestion=congestion)
     forth, back, counts = subflow_paths(network, ends, subflows, shortest=True)
