@@ -51,7 +51,7 @@ class Packet:
     due_s: Float64  # arrival at the other end of the packet's link
     leaves_s: Float64  # departure from the packet's link
     stamp_s: Float64  # timestamp: when the data was sent; an ACK echoes it
-    newest_s: Float64  # in an ACK: when the newest segment that has arrived was sent
+    newest_s: Float64  # ACK: when the newest segment that has arrived was sent
     flow: Int32
     behind: Int32  # next packet on the same link
     at: Int64  # the packet's current link, as an index into all paths' links

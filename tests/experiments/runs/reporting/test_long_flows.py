@@ -105,7 +105,7 @@ def test_multipath_tcp_is_simulated_on_the_paths_of_ports(
     assert (trial.tcp.subflows, trial.tcp.header) == (paths, 40)
     assert trial.multipath and trial.multipath.counts.tolist() == [paths] * 3
     # All flows go to one server, and use both of its ports.
-    both_bps = 2 * 8e6 * (1500 - 52 - 28) / (1514 + 40)
+    both_bps = 2 * 8e6 * (1500 - 52 - 24) / (1514 + 40)
     assert lasting(run)["tcp"].sum() == pytest.approx(both_bps, rel=0.07)
 
 
