@@ -38,6 +38,7 @@ from experiments.models.workloads.collectives.shares import apportioned
 from experiments.models.workloads.training.trace import (
     COLLECTIVE,
     COMPUTE,
+    MOST_NODES,
     RECEIVE,
     SEND,
     Trace,
@@ -48,6 +49,9 @@ from topos.base.errors import require
 TENSOR, PIPELINE, DATA, EXPERT = "tensor", "pipeline", "data", "expert"
 ALL_REDUCE, EXCHANGE = "all-reduce", "total-exchange"
 MOST = 1 << 20  # maximum of each of the model's numbers
+# Maximum number of nodes of a layer in both passes of a micro-batch: computations, all-reduces and
+# exchanges.
+LAYER_NODES = 12
 ELEMENT_UNIT = 4  # sizes of transfers are multiples of 4 bytes
 
 
@@ -76,7 +80,12 @@ class Transformer:
     def __post_init__(self) -> None:
         for one in fields(self):
             value, least = getattr(self, one.name), 0 if one.name == "experts" else 1
-            if one.name not in ("tflops", "gate"):
+            if one.name == "tflops":
+                require(
+                    isinstance(value, int | float) and value > 0,
+                    f"tflops of a transformer is a number above 0, not {value!r}",
+                )
+            elif one.name != "gate":
                 require(
                     isinstance(value, int)
                     and not isinstance(value, bool)
@@ -84,8 +93,13 @@ class Transformer:
                     f"{one.name} of a transformer is a whole number from {least} to {MOST}, not "
                     f"{value!r}",
                 )
-        require(self.tflops > 0, f"tflops of a transformer is above 0, not {self.tflops!r}")
         self._require_divisor("pp", self.pp, "layers", self.layers)
+        nodes = self.ranks * self.stage_layers * self.micro_batches * LAYER_NODES
+        require(
+            nodes <= MOST_NODES,
+            f"the iteration of this transformer has up to {nodes:,} nodes, and the limit is "
+            f"{MOST_NODES:,}: choose fewer ranks, layers or micro-batches",
+        )
         self._require_divisor("ep", self.ep, "dp", self.dp)
         self._require_divisor("4 tp", 4 * self.tp, "hidden", self.hidden)
         if self.experts:

@@ -12,6 +12,7 @@ import topos
 from experiments.models.workloads.training.iteration_plan import iteration_plan
 from experiments.models.workloads.training.trace import COLLECTIVE, COMPUTE, check_trace
 from experiments.models.workloads.training.transformer import (
+    LAYER_NODES,
     MOST,
     Transformer,
     one_forward_one_backward,
@@ -128,6 +129,12 @@ def test_durations_count_matrix_multiplications() -> None:
     assert backward == pytest.approx(2 * forward, abs=2)
 
 
+def test_no_trace_has_more_nodes_than_the_limit_assumes() -> None:
+    model = Transformer(tp=2, pp=2, dp=2, ep=2, experts=2, layers=2, micro_batches=1)
+    messages, sums = 2, 2  # of a stage with a neighbour; of a layer's gradients
+    assert max(map(len, model.trace().ranks)) <= LAYER_NODES + messages + sums
+
+
 def test_groups_are_numbered_as_by_megatron() -> None:
     """Tensor first, then data, then pipeline; experts on neighbouring replicas."""
     trace = Transformer(tp=2, pp=2, dp=4, ep=2, experts=2).trace()
@@ -170,7 +177,9 @@ def test_schedule_has_each_pass_once(later: int, micro_batches: int) -> None:
         ({"hidden": 2.0}, "hidden of a transformer is a whole number"),
         ({"sequence": MOST + 1}, "sequence of a transformer"),
         ({"experts": -1}, "experts of a transformer is a whole number from 0"),
-        ({"tflops": 0.0}, "tflops of a transformer is above 0"),
+        ({"tflops": 0.0}, "tflops of a transformer is a number above 0, not 0.0"),
+        ({"tflops": "fast"}, "tflops of a transformer is a number above 0, not 'fast'"),
+        ({"layers": 10**6}, "has up to 48,000,000 nodes, and the limit is 500,000"),
         ({"pp": 3}, r"layers \(4\) must be a multiple of pp \(3\)"),
         ({"dp": 3, "ep": 2}, r"dp \(3\) must be a multiple of ep \(2\)"),
         ({"hidden": 36, "tp": 2}, r"hidden \(36\) must be a multiple of 4 tp \(8\)"),
