@@ -17,6 +17,7 @@ Acknowledgements use no capacity here: their number depends on the receiver's se
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 
@@ -58,6 +59,8 @@ class PathBound:
         both of its paths share.
     multipath : bool
         True for the subflows of Multipath TCP on pinned paths.
+    most_bps : float
+        Upper bound of the sum of all rates, for flows of which some have unknown paths.
 
     >>> import topos
     >>> from experiments.models.fluid.ideal import static_paths
@@ -77,7 +80,9 @@ class PathBound:
         later: Sequence[FlowPath] | None = None,
         *,
         multipath: bool = False,
+        most_bps: float = math.inf,
     ) -> None:
+        self._most_bps = most_bps
         share = goodput_share(topology, routing, mtu, multipath=multipath)
         self.capacity_bps = link_rates_bps(topology, rate_bps) * share
         self._links = link_count(topology)
@@ -109,12 +114,16 @@ class PathBound:
             weights = numpy.maximum(delivered_bps, LEAST_SHARE * mean) if mean else None
             found = self._max_min.rates(self.capacity_bps, sharing, weights)
             rates[sharing] = found[sharing]
-        return rates
+        total = float(rates.sum())
+        return rates * (self._most_bps / total) if total > self._most_bps else rates
 
     def least_s(self, bits: Floats) -> float:
         """Return the transmission time of these bits over the busiest cable, in seconds."""
         loads = link_loads(self._routes, bits / self._path_counts, self._links)
-        return float((loads / self.capacity_bps).max(initial=0.0))
+        return max(
+            float((loads / self.capacity_bps).max(initial=0.0)),
+            float(bits.sum()) / self._most_bps,
+        )
 
 
 def _switches_choose(topology: Topology, routing: str) -> bool:

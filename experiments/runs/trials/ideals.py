@@ -5,7 +5,8 @@ times (`TrialMeasurements.sampled`), so that a trial is a sequence of spans. Bet
 samples the time of the change is unknown, and a flow is bound by the cables that are on both paths.
 
 With Multipath TCP, the subflows of all flows share the cables, each with its own bytes and on its
-pinned path. No cable binds a subflow while a fault is on that path.
+pinned path. No cable binds a subflow while a fault is on that path; all flows together are then
+bound by the most that any routing can carry.
 """
 
 from __future__ import annotations
@@ -17,12 +18,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy
 
+from experiments.models.fluid.bounds import is_small_enough, throughput
+from experiments.models.fluid.directed_links import link_rates_bps, working_links
+from experiments.models.fluid.ideal import goodput_share
 from experiments.models.fluid.path_bound import PathBound
 from experiments.models.workloads.flows import FlowResult
 from experiments.runs.trials.order import FlowPathsAtTime, TrialMeasurements, TrialOrder
 from experiments.runs.trials.recorded_paths import paths_of
 from experiments.runs.trials.subflows import Subflow, working_paths
-from hosts.base.failures import NONE
+from hosts.base.failures import NONE, Failures
 
 if TYPE_CHECKING:
     from experiments.models.arrays import Bools, Floats
@@ -131,28 +135,52 @@ def _spans(
             )
         return computed[state]
 
-    known = [(sample.at_s, paths_at(sample)) for sample in found.sampled if sample.at_s < end_s]
-    last = computed[found.paths, NONE]
+    limits = {one.failures: math.inf for one in found.sampled}
+    if multipath:
+        limits = {failures: _most_bps(order, pairs, failures) for failures in limits}
+
+    def state_at(sample: FlowPathsAtTime) -> tuple[list[FlowPath], float]:
+        return paths_at(sample), limits[sample.failures]
+
+    known = [(sample.at_s, *state_at(sample)) for sample in found.sampled if sample.at_s < end_s]
+    last = (computed[found.paths, NONE], math.inf)
     if known:
         # The final paths need the failures of the last sample: faults are repaired at the end.
-        last = paths_at(found.sampled[-1]._replace(paths=found.paths))
-    known = [(0.0, known[0][1] if known else last), *known[1:], (end_s, last)]
-    merged: list[tuple[float, float, list[FlowPath], list[FlowPath]]] = []
-    for (begin_s, before), (until_s, after) in pairwise(known):
+        last = state_at(found.sampled[-1]._replace(paths=found.paths))
+    known = [(0.0, *(known[0][1:] if known else last)), *known[1:], (end_s, *last)]
+    merged: list[tuple[float, float, list[FlowPath], list[FlowPath], float]] = []
+    for (begin_s, before, before_bps), (until_s, after, after_bps) in pairwise(known):
         same = merged and merged[-1][2] == merged[-1][3] == before == after
-        if same:
-            merged[-1] = (merged[-1][0], until_s, before, after)
+        most_bps = max(before_bps, after_bps)
+        if same and most_bps == merged[-1][4]:
+            merged[-1] = (merged[-1][0], until_s, before, after, most_bps)
         elif until_s > begin_s:
-            merged.append((begin_s, until_s, before, after))
+            merged.append((begin_s, until_s, before, after, most_bps))
     return [
         Span(
             *(begin_s, until_s),
             PathBound(
-                *(topology, found.routing, before, rate_bps, mtu, after), multipath=multipath
+                *(topology, found.routing, before, rate_bps, mtu, after),
+                multipath=multipath,
+                most_bps=most_bps,
             ),
         )
-        for begin_s, until_s, before, after in merged
+        for begin_s, until_s, before, after, most_bps in merged
     ]
+
+
+def _most_bps(order: TrialOrder, pairs: Sequence[tuple[int, int]], failures: Failures) -> float:
+    """Return the most that flows can have together under these failures, by any routing.
+
+    Without failures the pinned paths bound the flows; infinite for too large a linear program.
+    """
+    topology, system = order.topology, order.trial.system
+    if failures == NONE or not is_small_enough(topology, pairs):
+        return math.inf
+    share = goodput_share(topology, "", system.mtu, multipath=True)
+    capacity_bps = link_rates_bps(topology, (system.rate_mbit or 0.0) * 1e6) * share
+    works = working_links(topology, failures)
+    return throughput(topology, pairs, capacity_bps, works).at_most
 
 
 class _DeliveryCurves:

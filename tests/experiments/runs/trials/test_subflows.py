@@ -120,6 +120,17 @@ def test_no_cable_binds_a_subflow_whose_path_has_failed() -> None:
     assert of_ideal(without) == pytest.approx(0.8, abs=1e-2)
 
 
+def test_all_flows_are_bound_by_the_cables_that_are_left() -> None:
+    """Both subflows share the source's other cable while the first one is cut."""
+    broken = parse_failures(CUBE, ["cut 0.0-s0"])
+    sampled = tuple(FlowPathsAtTime(at_s, ((),), broken) for at_s in (0.0, 1.0, 2.0, 3.0))
+    record, _ = measured(result_of(FLOW, [[0.5] * 4] * 2), sampled=sampled)
+    assert record["ideal_bps"] == pytest.approx(CABLE_BPS, rel=1e-3)
+    assert of_ideal(record) == pytest.approx(1.0, abs=1e-3)
+    half, _ = measured(result_of(FLOW, [[0.25] * 4] * 2), sampled=sampled)
+    assert half["ideal_bps"] == pytest.approx(CABLE_BPS, rel=1e-3)
+
+
 def test_a_fallback_to_tcp_makes_a_trial_invalid() -> None:
     record, _ = measured(result_of(FLOW, [[1.0] * 4], fell_back=True))
     assert not record["valid"]
