@@ -30,6 +30,9 @@ LINE = next(number for number, line in enumerate(MODEL.splitlines(), 1) if CUT i
 pytestmark = [
     pytest.mark.root,
     pytest.mark.skipif(shutil.which("clang") is None, reason="there is no clang"),
+    pytest.mark.skipif(
+        not Path("/sys/kernel/btf/vmlinux").exists(), reason="this kernel has no BTF"
+    ),
 ]
 
 
