@@ -176,15 +176,13 @@ def _leave_link(state: SimulationState, at: int, now: float) -> None:
     state.counts[FREE] += 1
     if packet.is_ack:
         flow = state.flows[one]
-        first, end = _subflows(state, one)
-        if flow.connection != NONE:
-            flow.increase = lia_increase(state.flows, first, end)
-            if not process_data_ack(state.shared, flow, packet.data_acked):
-                first, end = one, one + 1
+        opens_window = flow.connection != NONE and _process_data_ack(state, one, packet)
         process_ack(flow, packet, now, state.frames.most)
         _set_timer(state, one, SENDERS, timer_expiry_s(flow, now))
-        for subflow in range(first, end):
-            _send_window(state, subflow, now)
+        if opens_window:
+            _send_all_windows(state, one, now)
+        else:
+            _send_window(state, one, now)
     else:
         _receive_data(state, packet, now)
         if (
@@ -294,6 +292,14 @@ def _send_all_windows(state: SimulationState, one: int, now: float) -> None:
     first, end = _subflows(state, one)
     for subflow in range(first, end):
         _send_window(state, subflow, now)
+
+
+def _process_data_ack(state: SimulationState, one: int, packet: Packet) -> bool:
+    """Process a subflow's ACK for its connection; return True if all subflows may now send."""
+    first, end = _subflows(state, one)
+    flow = state.flows[one]
+    flow.increase = lia_increase(state.flows, first, end)
+    return process_data_ack(state.shared, flow, packet.data_acked)
 
 
 def _subflows(state: SimulationState, one: int) -> tuple[int, int]:
