@@ -51,8 +51,8 @@ WHY = (
     "The other paths of a connection have three hops through the same cables. LIA uses them "
     'although they are more congested: "an excessive amount of traffic transmitted over congested '
     'paths" (Khalili, Gast, Popovic, Le Boudec: MPTCP is not Pareto-optimal, 2012, abstract). It '
-    "also converges slowly: in bcube,3,2 a server has 173 Mbit/s in the first second and 203 in the "
-    "first eight (TCP: 268 and 269), and the fairness of connections rises from 0.97 to TCP's 0.99."
+    "also converges slowly: in bcube,3,2 a server has 173 Mbit/s in the first second and 203 in "
+    "the first eight (TCP: 268 and 269), and the fairness of connections rises from 0.97 to 0.99."
 )
 
 
