@@ -148,7 +148,7 @@ def ecn_marking_program(
 ) -> bytes:
     """Return the BPF program that sets ECN marks if the queueing delay exceeds `mark_ns`.
 
-    Packets whose delay would exceed `limit_ns` are dropped by the queue and do not count. The
+    Packets whose delay would exceed `limit_ns` do not count, since the queue drops them. The
     program is an HTB filter, which HTB calls for one packet at a time before queueing; it never
     matches.
     """
@@ -174,7 +174,9 @@ def ecn_marking_program(
         ebpf.calculate_with(ebpf.ADD, R1, R2),
         ebpf.copy(R2, R1),
         ebpf.calculate_with(ebpf.SUBTRACT, R2, R0),  # time until this packet has left
-        _JumpToEnd(ebpf.ABOVE, R2, limit_ns),  # the queue is full and will drop the packet
+        # A packet that the computed queue has no room for does not count, but is marked: the real
+        # queue, which is shorter by HTB's burst, may take the packet.
+        ebpf.skip_if(ebpf.ABOVE, R2, limit_ns, 1),
         ebpf.store(ebpf.DOUBLE, R7, 0, R1),
         _JumpToEnd(ebpf.AT_MOST, R2, mark_ns),  # the queueing delay is too short for a mark
         ebpf.load_packet(ebpf.HALF, ip_at),  # IP version and type of service

@@ -143,6 +143,28 @@ def test_a_short_queue_marks_nothing() -> None:
         os.close(program)
 
 
+@pytest.mark.root
+@pytest.mark.parametrize(("waiting_ms", "counts"), [(90, True), (190, False), (400, False)])
+def test_a_full_queue_marks_and_does_not_grow(waiting_ms: int, counts: bool) -> None:
+    """A packet is marked from 100 ms on, and counts if the queue of 200 ms has room for it."""
+    numbers = queueing._queue_end_times_map.__wrapped__()
+    table = kernel.Map(numbers, 4, 8, queueing.MOST_PORTS)
+    program = cable_programs.load(
+        queueing.ecn_marking_program(10_000, 10**8, 2 * 10**8, 14, numbers)
+    )
+    frame, port = bytes(12) + b"\x08\0" + ip_packet(2), struct.pack("=I", 1)  # loopback
+    try:
+        end_ns = time.monotonic_ns() + waiting_ms * 10**6
+        table[port] = struct.pack("=Q", end_ns)
+        marked = ran(program, frame, 1000) != frame
+    finally:
+        os.close(program)
+    (after_ns,) = struct.unpack("=Q", table[port])
+    assert marked
+    # 1,000 bytes take 100 ms.
+    assert after_ns == end_ns + (100 * 10**6 if counts else 0)
+
+
 @pytest.mark.parametrize(
     ("waiting_bytes", "computed_ns", "after_ns"),
     [
