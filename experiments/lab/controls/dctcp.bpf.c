@@ -27,7 +27,7 @@ SEC("struct_ops/in_ack_event") void BPF_PROG(dctcp_in_ack_event, struct sock *sk
     if (before(tp->snd_una, own->window_end))
         return;
     __u32 all = tp->delivered - own->delivered, marked = tp->delivered_ce - own->delivered_ce;
-    __u32 share = all ? (__u64)marked * ONE / all : 0; /* M */
+    __u32 share = all ? MIN((__u64)marked * ONE / all, ONE) : 0; /* M; an ACK's marks count late */
     own->alpha += (share >> SHIFT_G) - (own->alpha >> SHIFT_G);
     own->window_end = tp->snd_nxt;
     own->delivered = tp->delivered, own->delivered_ce = tp->delivered_ce;
