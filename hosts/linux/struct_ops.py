@@ -44,6 +44,7 @@ GLOBAL, EXTERN = 1, 2
 SECTION_ENTRY = struct.Struct("=III")  # type number of a variable, its offset and its size
 STRUCT_OPS = 27  # program type
 CALL, OF_HELPER, OF_FUNCTION = 0x85, 0, 1  # an instruction's code, and its kinds by source register
+MAY_GOTO = 0xE5  # code of the branch of loops that the kernel ends after 8 million rounds
 INSTRUCTION = struct.Struct("=BBhi")  # code, registers, offset, constant
 # Helper functions of the kernel that a restricted control may call: they return immediately, and
 # read or change nothing but the connection.
@@ -65,8 +66,8 @@ class CongestionControl:
 
     `name` is the variable in the file that declares the control.
 
-    A `restricted` control is one of an untrusted author: it has no memory but its own of a
-    connection, and calls no function of the kernel but HELPERS. The verifier permits more: loops
+    A `restricted` control is one of an untrusted author: its only memory is that of a connection
+    (STATE), and it calls no function of the kernel but HELPERS. The verifier permits more: loops
     that end after hours, reads of the kernel's memory, maps that stay in the file system.
     """
 
@@ -169,12 +170,17 @@ def _check_declarations(
 
 
 def _check_calls(library: ctypes.CDLL, opened: ctypes.c_void_p, file: str) -> None:
-    """Raise BpfError if a loaded control calls functions of the kernel that are not permitted."""
+    """Raise BpfError if a loaded control calls functions of the kernel that are not permitted.
+
+    Branches that let the kernel bound a loop are not permitted either: nested ones run for hours.
+    """
     library.bpf_program__insn_cnt.restype = ctypes.c_size_t
     for program in libbpf_items(library.bpf_object__next_program, opened):
         size = library.bpf_program__insn_cnt(program) * INSTRUCTION.size
         text = ctypes.string_at(library.bpf_program__insns(program), size)
         for code, registers, _, number in INSTRUCTION.iter_unpack(text):
+            if code == MAY_GOTO:
+                raise BpfError(f"{file} has a loop without a bound (may_goto): write `for`")
             kind = registers >> 4
             if code != CALL or kind == OF_FUNCTION or (kind == OF_HELPER and number in HELPERS):
                 continue

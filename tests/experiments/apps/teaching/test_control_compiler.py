@@ -131,6 +131,16 @@ def test_the_seal_alone_keeps_the_assembler_from_other_files(secret: Path) -> No
             control_compiler._compiler_output(folder, options, source, False)
 
 
+def test_a_branch_that_the_kernel_bounds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check of the text refuses assembler code; the object file is checked as well."""
+    monkeypatch.setattr(control_compiler, "ASSEMBLER", re.compile(r"(?!)"))
+    may_goto = 'asm volatile goto(".byte 0xe5, 0; .short 0; .long 0" :::: out); out:'
+    said = complaint(with_cut(f"{may_goto} {CUT}"))
+    if "verifier" in said or "loaded" in said:
+        pytest.skip(f"this kernel has no may_goto: {said}")
+    assert said == f"{FILE} has a loop without a bound (may_goto): write `for`"
+
+
 def test_a_machine_without_a_seal_compiles_on_request_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
