@@ -20,7 +20,7 @@ from experiments.lab.emulation.nodes import LabSwitch, sent_bytes_and_frames
 from experiments.lab.emulation.packet_tracing import PacketTracer
 from experiments.lab.emulation.resizing import resize
 from experiments.lab.linux import congestion, mptcp, queueing, shaping
-from experiments.lab.linux.namespaces import write_sysctl
+from experiments.lab.linux.namespaces import Namespace, write_sysctl
 from experiments.lab.linux.queueing import Queue
 from experiments.lab.observe.pings import echoes
 from hosts.base.failures import Failures
@@ -70,10 +70,10 @@ class LocalFabric:
         self._meter = Meter(self.net)
         self._marked_queues = MarkedQueues(self._namespaces)
 
-    def _namespaces(self) -> set[int]:
-        """Return the descriptors of the network namespaces of all nodes that run."""
+    def _namespaces(self) -> set[Namespace]:
+        """Return the network namespaces of all nodes that run."""
         found = (node.namespace for node in (*self.net.hosts, *self.net.switches))
-        return {one.descriptor for one in found if one is not None}
+        return {one for one in found if one is not None}
 
     def new_net(self) -> LabNet:
         """Return the nodes and cables of the lab, not yet started."""

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 
 from experiments.lab.linux import queueing
+from experiments.lab.linux.namespaces import Namespace
 from experiments.lab.linux.queue_counters import queues
 from hosts.linux.calls import inside
 from hosts.linux.netlink import Netlink, NetlinkError
@@ -27,12 +28,13 @@ class MarkedQueues:
     Parameters
     ----------
     namespaces : callable
-        Returns the descriptors of the network namespaces with ports, which may come and go.
+        Returns the network namespaces with ports, which may come and go.
     """
 
-    def __init__(self, namespaces: Callable[[], set[int]]) -> None:
+    def __init__(self, namespaces: Callable[[], set[Namespace]]) -> None:
         self._namespaces = namespaces
-        self._kernels: dict[int, Netlink] = {}
+        # By namespace and not by its descriptor, whose number the next namespace may have.
+        self._kernels: dict[Namespace, Netlink] = {}
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="marked queues", daemon=True)
 
@@ -65,7 +67,7 @@ class MarkedQueues:
         for namespace in there:
             try:
                 if namespace not in self._kernels:
-                    with inside(namespace):
+                    with inside(namespace.descriptor):
                         self._kernels[namespace] = Netlink()
                 found = queues(self._kernels[namespace])
             except (NetlinkError, OSError):  # the namespace was removed meanwhile

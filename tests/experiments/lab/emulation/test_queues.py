@@ -11,7 +11,7 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 import topos
+from experiments.lab.emulation import marked_queues
 from experiments.lab.emulation.marked_queues import MarkedQueues
 from experiments.lab.linux import cable_programs, queueing, shaping
 from experiments.lab.linux.queueing import KINDS, Queue, length_bytes
@@ -188,6 +189,33 @@ def test_a_computed_queue_is_raised_to_the_real_one(
     assert raised == (after_ns != computed_ns)
     assert table == {struct.pack("=I", 7): struct.pack("=Q", after_ns)}
     assert not queueing.raise_computed_queue((1 << 16) + 8, waiting_bytes, 10**9)
+
+
+def test_a_new_namespace_with_the_number_of_a_removed_one_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Space:
+        descriptor = 7
+
+    opened: list[str] = []
+
+    class Kernel:
+        def close(self) -> None:
+            opened.append("closed")
+
+    def new_kernel() -> Kernel:
+        opened.append("opened")
+        return Kernel()
+
+    monkeypatch.setattr(marked_queues, "Netlink", new_kernel)
+    monkeypatch.setattr(marked_queues, "inside", lambda _: nullcontext())
+    monkeypatch.setattr(marked_queues, "queues", lambda _: {})
+    there: set[Any] = {Space()}
+    marked = MarkedQueues(lambda: there)
+    marked.correct()
+    there = {Space()}  # removed and added between two corrections: `shrink`, then `grow`
+    marked.correct()
+    assert opened == ["opened", "closed", "opened"]
 
 
 @pytest.mark.root
