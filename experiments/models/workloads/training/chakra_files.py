@@ -34,6 +34,7 @@ SUFFIX = ".et"
 VERSION = "0.0.4"  # schema version in the metadata of written traces
 MOST_FILE_BYTES = 1 << 28  # maximum size of a trace file
 MOST_GROUPS_BYTES = 1 << 24  # maximum size of a file of process groups
+LONGEST_LABEL = 60  # maximum length of a node's parallelism, in characters
 LONGEST_VARINT = 10  # maximum bytes of a varint (64 bits)
 SIGN = 1 << 63  # numbers from here on are negative numbers in an unsigned field
 # Attribute of a node that names its parallelism. Programs that read Chakra traces ignore unknown
@@ -221,7 +222,7 @@ def _node_of(message: Any, file: Path, tflops: float) -> TraceNode:
         "name": message.name,
         "after": tuple(dict.fromkeys([*message.ctrl_deps, *message.data_deps])),
         "on_cpu": bool(known.get("is_cpu_op", False)),
-        PARALLELISM: str(known.get(PARALLELISM, "")),
+        PARALLELISM: printable(str(known.get(PARALLELISM, "")), LONGEST_LABEL),
     }
     if kind in (SEND, RECEIVE):
         peer = "comm_dst" if kind == SEND else "comm_src"
@@ -258,11 +259,19 @@ def write_trace(
     """Write a trace into a folder, one file per rank and the process groups; return the files.
 
     `times_us` has the measured start and duration of nodes in microseconds, by rank and number.
+    Raises PillarboxError if the folder has a trace of more ranks, since its further files would
+    belong to this trace.
     """
     from experiments.models.workloads.training.chakra_schema import Attribute, GlobalMetadata
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        further = folder / f"{name}.{len(trace.ranks)}{SUFFIX}"
+        require(
+            not further.exists(),
+            f"{printable(str(further))} belongs to a trace of more than {len(trace.ranks)} ranks: "
+            "choose another folder, or remove its files",
+        )
         files, known = [], times_us or {}
         for rank, nodes in enumerate(trace.ranks):
             metadata = GlobalMetadata(version=VERSION)

@@ -232,12 +232,14 @@ class Trace:
 
     def _raise_cycle(self, needs: Mapping[Place, Sequence[Place]], stuck: set[Place]) -> None:
         """Raise PillarboxError with a cycle among nodes that wait for each other."""
-        path = [min(stuck)]
-        while path[-1] not in path[:-1]:
-            path.append(next(place for place in needs[path[-1]] if place in stuck))
-        cycle = path[path.index(path[-1]) :]
-        names = [self.name_of(place) for place in cycle]
-        shown = names if len(names) <= LONGEST_CYCLE else [*names[:LONGEST_CYCLE], "..."]
+        path: dict[Place, int] = {}  # places of a chain of dependencies, with their positions
+        place = min(stuck)
+        while place not in path:
+            path[place] = len(path)
+            place = next(other for other in needs[place] if other in stuck)
+        cycle = [*list(path)[path[place] :], place]
+        names = list(map(self.name_of, cycle[:LONGEST_CYCLE]))
+        shown = names if len(cycle) <= LONGEST_CYCLE else [*names, "..."]
         require(False, f"the trace has a cycle of dependencies: {' waits for '.join(shown)}")
 
 

@@ -51,6 +51,24 @@ def test_published_example_is_read(tmp_path: Path) -> None:
     assert (node.size_bytes, node.group, node.on_cpu) == (1 << 20, "", False)
 
 
+def test_a_folder_with_a_trace_of_more_ranks_is_refused(tmp_path: Path) -> None:
+    written(tmp_path, Transformer(dp=4).trace())
+    with pytest.raises(
+        PillarboxError, match=r"trace\.2\.et belongs to a trace of more than 2 ranks"
+    ):
+        write_trace(Transformer(dp=2).trace(), tmp_path)
+    written(tmp_path, Transformer(dp=4).trace())
+    path = written(tmp_path, Transformer(dp=8).trace())
+    assert len(read_trace(path).ranks) == 8
+
+
+def test_a_parallelism_has_no_control_characters(tmp_path: Path) -> None:
+    node = TraceNode(0, "one", COMPUTE, duration_us=1, parallelism="\x1b[31mred" + "x" * 100)
+    (read,) = read_trace(written(tmp_path, Trace(((node,),)))).ranks[0]
+    assert read.parallelism.startswith("\\x1b[31mredx")
+    assert len(read.parallelism) <= chakra_files.LONGEST_LABEL + 3
+
+
 @pytest.mark.parametrize(
     "trace",
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -146,6 +147,15 @@ def test_a_trace_that_cannot_be_run(
         check_trace(Trace(ranks, groups))
     assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_long_cycle_is_found_in_linear_time() -> None:
+    count = 100_000
+    nodes = tuple(compute(number, (number - 1) % count) for number in range(count))
+    began_s = time.process_time()
+    with pytest.raises(PillarboxError, match=r"node 0 'c0' waits for .* waits for \.\.\.$"):
+        check_trace(Trace((nodes,)))
+    assert time.process_time() - began_s < 20.0  # 0.5 s; a quadratic search takes minutes
 
 
 def test_extreme_values_are_allowed() -> None:
