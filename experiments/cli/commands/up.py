@@ -91,7 +91,7 @@ if TYPE_CHECKING:
     "--subflows",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Subflows of a Multipath TCP connection (default: number of a server's ports).",
+    help="Subflows of a Multipath TCP connection (default: number of a server's ports, at most 9).",
 )
 @click.option(
     "--queue",

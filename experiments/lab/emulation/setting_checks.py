@@ -14,6 +14,7 @@ from experiments.lab.linux import congestion, shaping
 from experiments.lab.linux.queueing import Queue
 from hosts.base.load import router_for
 from hosts.base.timers import timers_for
+from hosts.linux.multipath import MOST_SUBFLOWS
 from hosts.live.settings import MPTCP, TCP, LabSettings
 from topos.base.errors import InvalidValueError, PillarboxError, UnknownNameError, meant, require
 from topos.base.topology import Topology
@@ -135,10 +136,11 @@ def _check_subflows(topology: Topology, settings: LabSettings) -> None:
     if settings.subflows is None:
         return
     require(settings.multipath, "subflows are those of Multipath TCP: set transport = mptcp")
+    most = min(topology.ports, MOST_SUBFLOWS)
     require(
-        1 <= settings.subflows <= topology.ports,
-        f"a connection in {topology.spec} has 1 to {topology.ports} subflows (one by each port), "
-        f"not {settings.subflows}",
+        1 <= settings.subflows <= most,
+        f"a connection in {topology.spec} has 1 to {most} subflows (one by each port, and at most "
+        f"{MOST_SUBFLOWS}), not {settings.subflows}",
     )
 
 

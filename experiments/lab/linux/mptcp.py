@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import re
 import socket
 import struct
 import subprocess
@@ -29,13 +30,14 @@ from experiments.lab.linux.namespaces import write_sysctl
 from hosts.linux import netlink
 from hosts.linux import netlink_numbers as nl
 from hosts.linux.calls import in_new_namespace
+from hosts.linux.multipath import MOST_SUBFLOWS
 from hosts.live.lab_programs import BUILD
 from topos.base.addressing import dotted_quad
 from topos.base.errors import PillarboxError, UnsupportedError, require
 from topos.base.topology import Topology
 
 PATH_MANAGER = "mptcp_pm"  # generic netlink family of the kernel's path manager
-MOST_SUBFLOWS = 8  # the kernel's limit of further subflows of a connection, and of endpoints
+MOST_FURTHER = MOST_SUBFLOWS - 1  # the kernel's limit of further subflows, and of endpoints
 ENABLED = Path("/proc/sys/net/mptcp/enabled")
 # Sysctls of all servers of a lab with Multipath TCP. After a loss, data of a silent path is sent
 # again on another one after `stale_loss_cnt` + 1 retransmission timeouts (default: 4). A
@@ -55,6 +57,7 @@ SYSCTLS = {
 SET_ALREADY = (errno.EEXIST, errno.EBUSY)  # errors for an endpoint that exists
 SOURCE = Path(__file__).with_name("mptcp_sockets.c")
 COMPILER = ("clang", "-O2", "-shared", "-fPIC", "-nostdlib")  # libc is that of the program
+SEPARATOR = re.compile(r"[\s:]")  # between the libraries of LD_PRELOAD
 COMPILE_S = 60.0  # upper bound for the compilation of the library, in seconds
 
 _GENERIC = struct.Struct("=BBxx")  # struct genlmsghdr: command, version
@@ -85,14 +88,15 @@ def check_supported() -> None:
 def subflow_ports(topology: Topology, server: int, subflows: int | None) -> list[int]:
     """Return the ports of a server from whose addresses its connections open further subflows.
 
-    The first subflow belongs to port 0. Ports without a cable have no subflow.
+    The first subflow belongs to port 0. Ports without a cable have no subflow. A connection has at
+    most MOST_SUBFLOWS.
 
     >>> import topos
     >>> bcube = topos.parse("bcube,4,2")
     >>> subflow_ports(bcube, 0, None), subflow_ports(bcube, 0, 2)
     ([1, 2], [1])
     """
-    most = topology.ports if subflows is None else subflows
+    most = min(topology.ports if subflows is None else subflows, MOST_SUBFLOWS)
     cabled = {port for port, _ in topology.neighbours(server)}
     return [port for port in range(1, topology.ports) if port in cabled][: most - 1]
 
@@ -112,7 +116,7 @@ def set_up(topology: Topology, server: int, subflows: int | None) -> None:
         endpoints = [_endpoint(manager, port, ipv4) for port, ipv4 in addresses]
         # The peer of a client tries subflows to the client, too, which the client refuses. They
         # count until then: the limit is twice the number.
-        limit = min(MOST_SUBFLOWS, 2 * (topology.ports - 1))
+        limit = min(MOST_FURTHER, 2 * (topology.ports - 1))
         sending.send([_limits(manager, limit), *endpoints], ignore=SET_ALREADY)
 
 
@@ -155,9 +159,15 @@ def library() -> Path:
     """Return the library that opens Multipath TCP sockets in programs; compile it if missing."""
     digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
     found = BUILD / f"{SOURCE.stem}-{digest}.so"
+    lack = "programs cannot use Multipath TCP: "
+    require(
+        not SEPARATOR.search(str(found)),
+        f"{lack}the path {found} has a blank or colon, which separates libraries in LD_PRELOAD: "
+        "install Pillarbox in another folder",
+        UnsupportedError,
+    )
     if found.exists():
         return found
-    lack = "programs cannot use Multipath TCP: "
     try:
         BUILD.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=BUILD) as folder:

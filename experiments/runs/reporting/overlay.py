@@ -46,6 +46,7 @@ from experiments.runs.reporting import style
 from experiments.runs.reporting.drawing.drawing_files import FORMATS, rendered
 from experiments.runs.trials.recorded_paths import path_of
 from experiments.runs.trials.records import Run
+from hosts.linux.multipath import MOST_SUBFLOWS
 from hosts.wire.source_route import SIZE as SOURCE_ROUTE_BYTES
 from topos.base.errors import require
 from topos.base.topology import Topology
@@ -107,7 +108,7 @@ def repeated(run: Run) -> Iterator[RepeatedTrial]:
             congestion = system.tcp or experiment.workload.congestion
             tcp = _tcp_settings(system, topology, header, congestion)
             if system.multipath:
-                subflows = system.subflows or topology.ports
+                subflows = min(system.subflows or topology.ports, MOST_SUBFLOWS)
                 tcp = replace(tcp, header=SOURCE_ROUTE_BYTES, subflows=subflows)
                 ends = _ends(topology, flows)
                 pairs = zip(*(column.tolist() for column in ends), strict=True)

@@ -39,6 +39,15 @@ def test_every_further_port_with_a_cable_has_a_subflow() -> None:
 
 
 @pytest.mark.root
+def test_more_ports_than_the_kernel_has_subflows() -> None:
+    mesh = topos.parse("mesh,12")
+    assert mptcp.subflow_ports(mesh, 0, None) == [*range(1, 9)]
+    with in_new_namespace():
+        mptcp.set_up(mesh, 0, None)
+        assert len(printed("ip", "mptcp", "endpoint", "show").splitlines()) == 8
+
+
+@pytest.mark.root
 def test_endpoints_are_the_addresses_of_further_ports() -> None:
     with in_new_namespace():
         for _ in range(2):  # a resized network sets all servers up again
@@ -65,6 +74,15 @@ def test_tcp_sockets_of_a_program_and_its_children_become_multipath() -> None:
     assert printed(*mptcp.with_multipath(in_a_child)).split() == multipath
     line = mptcp.line_with_multipath(f"{sys.executable} -c '{PROTOCOLS}'")
     assert printed("bash", "-c", line).split() == multipath
+
+
+@pytest.mark.parametrize("name", ["my labs", "a:b"])
+def test_a_folder_that_ld_preload_would_divide_is_named(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(mptcp, "BUILD", tmp_path / name)
+    assert "in another folder" in mptcp.lack_for_programs()
+    assert not (tmp_path / name).exists()
 
 
 def test_a_lack_of_the_compiler_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
