@@ -12,9 +12,10 @@ from topos.base.errors import UnsupportedError, require
 def without_unsupported(experiment: Experiment) -> tuple[Experiment, list[str]]:
     """Return an experiment without the systems that cannot run here, and a sentence for each.
 
-    Raises UnsupportedError if no system can run.
+    The systems of a cluster stay: its machines may have other kernels. Raises UnsupportedError if
+    no system can run.
     """
-    multipath = [one.name for one in experiment.systems if one.multipath]
+    multipath = [one.name for one in experiment.systems if one.multipath and not one.cluster]
     why = mptcp.missing() if multipath else ""
     if not why:
         return experiment, []

@@ -61,6 +61,7 @@ def test_transports_stand_in_one_place() -> None:
         ("bcube,4,1", {"subflows": 2}, "set transport = mptcp"),
         ("bcube,4,1", {"transport": "mptcp", "subflows": 0}, "has 1 to 2 subflows"),
         ("bcube,4,1", {"transport": "mptcp", "subflows": 3}, "has 1 to 2 subflows"),
+        ("mesh,12", {"transport": "mptcp", "subflows": 10}, "has 1 to 9 subflows"),
     ],
 )
 def test_wrong_transports_are_refused(spec: str, settings: dict[str, Any], why: str) -> None:
@@ -99,6 +100,9 @@ def test_systems_that_this_kernel_lacks_are_left_out(monkeypatch: pytest.MonkeyP
     alone = Experiment("one", "", (multipath,), one.workload)
     with pytest.raises(UnsupportedError, match="all systems of one use Multipath TCP"):
         without_unsupported(alone)
+    elsewhere = System("bcube,4,1", transport="mptcp", cluster="lab", machines=1)
+    remote = Experiment("one", "", (plain, elsewhere), one.workload)
+    assert without_unsupported(remote) == (remote, [])
     monkeypatch.setattr(mptcp, "missing", lambda: "")
     assert without_unsupported(one) == (one, [])
 
