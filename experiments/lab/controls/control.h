@@ -1,4 +1,4 @@
-/* What a congestion control of one's own needs: the kernel's types, Reno's rules, and CONTROL.
+/* Header of congestion controls in eBPF: the kernel's types, Reno's rules, and CONTROL.
  *
  * A control is a C file that includes this header, defines functions with BPF_PROG, and names them
  * in CONTROL. The kernel calls them for each connection that uses the control:
@@ -24,7 +24,7 @@
 #define TCP_CA_Recovery 3 /* lost segments are retransmitted */
 #define TCP_CA_Loss 4
 #define ACK_DELAYED 2 /* of icsk_ack.pending: the timer of delayed ACKs runs */
-#define ACK_NOW 16    /* of icsk_ack.pending: send an ACK at once */
+#define ACK_NOW 16    /* of icsk_ack.pending: send an ACK immediately */
 #define ECE 4         /* of ecn_flags: ACKs tell the sender of marked packets */
 
 enum tcp_ca_event {
