@@ -14,8 +14,8 @@ from experiments.models.workloads.collectives import shares as uneven
 from experiments.models.workloads.collectives.plan import PAPER, placed_servers
 from experiments.models.workloads.training.chakra_files import RANK, read_trace
 from experiments.models.workloads.training.iteration_plan import IterationPlan, iteration_plan
-from experiments.models.workloads.training.trace import Trace
-from experiments.models.workloads.training.transformer import Transformer
+from experiments.models.workloads.training.trace import MOST_NODES, Trace
+from experiments.models.workloads.training.transformer import LEAST_TFLOPS, Transformer
 from experiments.models.workloads.workload import TRAINING, Workload
 from topos.base.errors import UnknownNameError, meant, require
 from topos.base.topology import Topology
@@ -73,15 +73,15 @@ def trace_of(options: Mapping[str, Any], servers: int, seed: int) -> Trace:
     )
     path, ranks = str(options["trace"]), options.get("ranks")
     require(
-        ranks is None or (type(ranks) is int and ranks >= 1),
-        f"the option ranks is a whole number of at least 1, not {ranks!r}",
+        ranks is None or (type(ranks) is int and 1 <= ranks <= MOST_NODES),
+        f"the option ranks is a whole number from 1 to {MOST_NODES:,}, not {ranks!r}",
     )
     if ranks is None and RANK not in path:
         ranks = servers
     tflops = options.get("tflops", Transformer.tflops)
     require(
-        isinstance(tflops, int | float) and tflops > 0,
-        f"the option tflops is a number above 0, not {tflops!r}",
+        isinstance(tflops, int | float) and tflops >= LEAST_TFLOPS,
+        f"the option tflops is a number of at least {LEAST_TFLOPS:g}, not {tflops!r}",
     )
     groups, pytorch = str(options.get("groups", "")), bool(options.get("pytorch"))
     return read_trace(path, ranks, groups, tflops, pytorch=pytorch)

@@ -49,6 +49,7 @@ from topos.base.errors import require
 TENSOR, PIPELINE, DATA, EXPERT = "tensor", "pipeline", "data", "expert"
 ALL_REDUCE, EXCHANGE = "all-reduce", "total-exchange"
 MOST = 1 << 20  # maximum of each of the model's numbers
+LEAST_TFLOPS = 1e-9  # minimum speed of a rank, at which durations are finite
 # Maximum number of nodes of a layer in both passes of a micro-batch: computations, all-reduces and
 # exchanges.
 LAYER_NODES = 12
@@ -82,8 +83,9 @@ class Transformer:
             value, least = getattr(self, one.name), 0 if one.name == "experts" else 1
             if one.name == "tflops":
                 require(
-                    isinstance(value, int | float) and value > 0,
-                    f"tflops of a transformer is a number above 0, not {value!r}",
+                    isinstance(value, int | float) and value >= LEAST_TFLOPS,
+                    f"tflops of a transformer is a number of at least {LEAST_TFLOPS:g}, not "
+                    f"{value!r}",
                 )
             elif one.name != "gate":
                 require(

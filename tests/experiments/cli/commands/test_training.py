@@ -102,6 +102,7 @@ def test_options_are_those_of_the_transformer() -> None:
         (["--trace", "nowhere.et"], "nowhere.et cannot be read: No such file"),
         (["--trace", "a.%d.et", "--layers", "2"], "the option layers describes a transformer"),
         (["--groups", "a.json"], "the option groups needs a trace"),
+        (["--trace", "a.et", "--ranks", "2000000000"], "ranks is a whole number from 1 to 500,000"),
         (["--skew", "1"], "describes the gate of experts: set experts or ep"),
         (["--skew", "-1", "--ep", "2"], "from 0 to 10, not -1"),
         (["--trace", "a.%d.et", "--skew", "1"], "the option skew describes a transformer"),
