@@ -370,7 +370,7 @@ choose_parts() {
     done
 }
 
-# Says how far pip is, whenever it is further; ends with the file that it is given.
+# Print the number of installed packages whenever it grows, until the given file is removed.
 show_progress() {
     said=0
     while sleep 3 && [ -e "$1" ]; do

@@ -119,7 +119,7 @@ class TcpFlow:
     alpha: Float64  # DCTCP: estimated share of marked segments
     window_end: Int32  # DCTCP: the observation window ends with this segment
     observed: Int32  # DCTCP: number of segments acknowledged in the observation window
-    marked: Int32  # DCTCP: how many of them were marked
+    marked: Int32  # DCTCP: number of marked segments among them
     # control by delay: latest round trip, and time of the latest reduction
     latest_s: Float64
     cut_s: Float64
