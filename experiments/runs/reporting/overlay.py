@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy
 import pandas
 
+from experiments.lab.linux.mptcp import MOST_FURTHER
 from experiments.lab.linux.queueing import ECN, MARKED_FROM, Queue
 from experiments.lab.linux.shaping import (
     QUEUE_PACKETS,
@@ -46,7 +47,6 @@ from experiments.runs.reporting import style
 from experiments.runs.reporting.drawing.drawing_files import FORMATS, rendered
 from experiments.runs.trials.recorded_paths import path_of
 from experiments.runs.trials.records import Run
-from hosts.linux.multipath import MOST_SUBFLOWS
 from hosts.wire.source_route import SIZE as SOURCE_ROUTE_BYTES
 from topos.base.errors import require
 from topos.base.topology import Topology
@@ -108,7 +108,7 @@ def repeated(run: Run) -> Iterator[RepeatedTrial]:
             congestion = system.tcp or experiment.workload.congestion
             tcp = _tcp_settings(system, topology, header, congestion)
             if system.multipath:
-                subflows = min(system.subflows or topology.ports, MOST_SUBFLOWS)
+                subflows = min(system.subflows or topology.ports, MOST_FURTHER + 1)
                 tcp = replace(tcp, header=SOURCE_ROUTE_BYTES, subflows=subflows)
                 ends = _ends(topology, flows)
                 pairs = zip(*(column.tolist() for column in ends), strict=True)
