@@ -34,7 +34,7 @@ from experiments.lab.emulation.local_fabric import LocalFabric
 from experiments.lab.emulation.packet_tracing import TRACE_PORT, TRACE_S
 from experiments.lab.emulation.underlay import Underlay
 from experiments.lab.emulation.vxlan_cables import PartNet
-from experiments.lab.linux import sandbox
+from experiments.lab.linux import mptcp, sandbox
 from experiments.lab.observe.switch_tracing import SwitchTracer
 from experiments.runs.control.service import Service
 from hosts.base.failures import Failures
@@ -89,6 +89,8 @@ class PartFabric(LocalFabric):
     def attach(self, lab: Lab) -> None:
         """Set the lab of this machine's nodes, and make the nodes and cables."""
         self._underlay.check_mtu(lab.settings.mtu)
+        if lab.settings.multipath:
+            mptcp.lack_for_programs()  # compiles the library that `exec --mptcp` names by its path
         super().attach(lab)
         self._cables = self.net.cables()
         self._trial = PartTrial(lab, self._underlay)
