@@ -24,6 +24,7 @@ WRITERS_OF_BYTES = {
     "experiments/lab/linux/unprivileged.py",
     "experiments/runs/control/detached.py",
     "experiments/apps/cluster/flow_ends.py",
+    "experiments/apps/teaching/control_compiler.py",
     "experiments/apps/cluster/dask_process.py",
     "experiments/apps/cluster/part.py",
     "experiments/apps/cluster/worker_program.py",

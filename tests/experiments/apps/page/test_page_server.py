@@ -238,9 +238,9 @@ def test_a_part_of_a_sheet_is_asked_on_all_pages(with_page: Any) -> None:
     async def visit(operate: str, watch: str) -> None:
         async with watching(operate) as teacher, watching(watch) as pupil:
             titles = (await pupil.do("sheet"))["sheets"]
-            assert list(titles) == [str(number) for number in range(1, 11)]
+            assert list(titles) == [str(number) for number in range(1, 12)]
             assert "## 1." in (await pupil.do("sheet", "4"))["text"]
-            for words, why in ((("4", "1"), "only watches"), (("11",), "sheet 11 does not exist")):
+            for words, why in ((("4", "1"), "only watches"), (("12",), "sheet 12 does not exist")):
                 with pytest.raises(PillarboxError, match=why):
                     await pupil.do("sheet", *words)
             with pytest.raises(PillarboxError, match="has parts 0 to 5"):

@@ -265,6 +265,7 @@ def test_a_lab_left_to_itself_does_what_the_prompt_can(own_run: Callable[[], Non
             "servers": 6,
             "routing": "dfr",
             "plane": "python",
+            "transport": "tcp",
             "dead": 0,
             "faults": 0,
         }
