@@ -26,6 +26,8 @@
 #define ACK_DELAYED 2 /* of icsk_ack.pending: the timer of delayed ACKs runs */
 #define ACK_NOW 16    /* of icsk_ack.pending: send an ACK immediately */
 #define ECE 4         /* of ecn_flags: ACKs tell the sender of marked packets */
+#define INFINITE 0x7fffffffu   /* initial slow-start threshold: there was no loss yet */
+#define MOST_WINDOW (1u << 20) /* above all windows that receivers offer, in segments */
 
 enum tcp_ca_event {
     CA_EVENT_TX_START,     /* first packet after all were acknowledged */
@@ -151,6 +153,21 @@ static __always_inline void tcp_reno_cong_avoid(struct sock *sk, __u32 ack, __u3
         acked = tcp_slow_start(tp, acked);
     if (acked)
         tcp_cong_avoid_ai(tp, tp->snd_cwnd, acked);
+}
+
+/* Repair a window that is no window. Call this from in_ack_event.
+ *
+ * On AMD processors with the mitigation Safe RET, Linux 6.18 sometimes skips a control's functions
+ * and takes a return address for the result of ssthresh, above INFINITE. The kernel then opens the
+ * window, and later losses take only a fraction of it.
+ */
+static __always_inline void repair_window(struct tcp_sock *tp)
+{
+    __u32 most = MAX(2 * tp->max_packets_out, 2u); /* slow start lets no window grow further */
+    if (tp->snd_ssthresh > INFINITE)
+        tp->snd_ssthresh = MAX(MIN(tp->prior_cwnd, most) / 2, 2u);
+    if (tp->snd_cwnd > MOST_WINDOW)
+        tp->snd_cwnd = MIN(tp->snd_ssthresh, most);
 }
 
 /* Return whether sequence number a comes before b; they wrap around. */

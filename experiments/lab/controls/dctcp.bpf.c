@@ -24,6 +24,7 @@ SEC("struct_ops/in_ack_event") void BPF_PROG(dctcp_in_ack_event, struct sock *sk
 {
     struct tcp_sock *tp = TCP(sk);
     struct dctcp *own = STATE(dctcp, sk);
+    repair_window(tp);
     if (before(tp->snd_una, own->window_end))
         return;
     __u32 all = tp->delivered - own->delivered, marked = tp->delivered_ce - own->delivered_ce;
@@ -69,8 +70,7 @@ SEC("struct_ops/cwnd_event") void BPF_PROG(dctcp_cwnd_event, struct sock *sk, en
             bpf_tcp_send_ack(tp, own->received);
         icsk->icsk_ack.pending |= ACK_NOW;
     }
-    own->received = tp->rcv_nxt;
-    own->last_ce = marked;
+    own->received = tp->rcv_nxt, own->last_ce = marked;
     tp->ecn_flags = marked ? tp->ecn_flags | ECE : tp->ecn_flags & ~ECE;
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import subprocess
 from contextlib import closing
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from experiments.lab.linux import congestion
 from experiments.lab.linux.congestion import control_in_use, in_kernel, registered, shipped
+from experiments.lab.traffic.tcp_info import tcp_info
 from hosts.linux.calls import in_new_namespace
 from topos.base.errors import PillarboxError
 
@@ -57,6 +59,58 @@ def test_a_shipped_control_carries_data_and_goes(name: str) -> None:
         assert known in in_kernel()
         server.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, known.encode())
     assert known not in in_kernel()
+
+
+LOST = 0x81104110  # result of ssthresh that the kernel has lost: an address, larger than INFINITE
+REPAIRED = """
+SEC("struct_ops/init") void BPF_PROG(lose, struct sock *sk)
+{
+    TCP(sk)->snd_ssthresh = %s;
+}
+SEC("struct_ops/in_ack_event") void BPF_PROG(repair, struct sock *sk, __u32 flags)
+{
+    %s;
+}
+CONTROL(mine, .init = FN(lose), .in_ack_event = FN(repair), """
+
+
+def threshold_of_a_connection(control: Path) -> int:
+    """Return the slow-start threshold of a connection of the control, after some data."""
+    with (
+        in_new_namespace(),
+        closing(registered(control)) as known,
+        closing(socket.socket()) as listener,
+        closing(socket.socket()) as sender,
+    ):
+        subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, known.name.encode())
+        sender.connect(listener.getsockname())
+        receiver, _ = listener.accept()
+        with closing(receiver):
+            for _ in range(3):
+                sender.sendall(b"a request")
+                receiver.sendall(receiver.recv(100))
+                sender.recv(100)
+        return tcp_info(sender)["snd_ssthresh"]
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(
+    ("threshold", "repair", "after"),
+    [
+        ("0x81104110", "repair_window(TCP(sk))", 2),
+        ("0x81104110", "(void)sk", LOST),
+        ("INFINITE + 1", "repair_window(TCP(sk))", 2),
+        ("INFINITE", "repair_window(TCP(sk))", 0x7FFFFFFF),
+    ],
+)
+def test_a_lost_threshold_is_repaired(
+    tmp_path: Path, threshold: str, repair: str, after: int
+) -> None:
+    text = (WHOLE % ("2", "mine")).replace("CONTROL(mine, ", REPAIRED % (threshold, repair))
+    assert threshold_of_a_connection(written(tmp_path, text)) == after
 
 
 @pytest.mark.root
