@@ -14,8 +14,8 @@ import os
 import platform
 import struct
 import sys
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -162,23 +162,27 @@ def available(source: Path | None = None) -> str:
 
 def build(source: Path = FORWARD) -> Path:
     """Return the path of a C source's eBPF object file; compile it if it is missing."""
-    found = object_file(source)
+    try:
+        return compiled_once(object_file(source), partial(compile_into, source=source))
+    except FileNotFoundError:
+        raise BpfError(f"{source.name} is not compiled: install clang and libbpf-dev") from None
+    except OSError as error:
+        raise BpfError(f"{source.name} cannot be compiled into {BUILD}: {error}") from None
+
+
+def compiled_once(found: Path, compile_to: Callable[[Path], None]) -> Path:
+    """Return a compiled file; if it is missing, create it by `compile_to`, called with a path."""
     if found.exists():
         return found
     # Imported only here, as in compile_into: it would slow down the start of every server.
     import tempfile
 
-    try:
-        BUILD.mkdir(parents=True, exist_ok=True)
-        # A process number would not be unique: threads and PID namespaces compile side by side.
-        with tempfile.TemporaryDirectory(dir=BUILD) as folder:
-            made = Path(folder, found.name)
-            compile_into(made, source)
-            made.replace(found)  # atomic: a concurrent build writes the same content
-    except FileNotFoundError:
-        raise BpfError(f"{source.name} is not compiled: install clang and libbpf-dev") from None
-    except OSError as error:
-        raise BpfError(f"{source.name} cannot be compiled into {BUILD}: {error}") from None
+    found.parent.mkdir(parents=True, exist_ok=True)
+    # A process number would not be unique: threads and PID namespaces compile side by side.
+    with tempfile.TemporaryDirectory(dir=found.parent) as folder:
+        made = Path(folder, found.name)
+        compile_to(made)
+        made.replace(found)  # atomic: a concurrent call writes the same content
     return found
 
 

@@ -16,21 +16,13 @@ from typing import NamedTuple
 
 from hosts.wire.dcn import first_fields
 from hosts.wire.header import ByHeader, Header, Route
-from hosts.wire.header_layout import (
-    CHECKSUM,
-    Field,
-    HeaderLayout,
-    WireError,
-    payload_behind,
-    with_changed_byte,
-)
+from hosts.wire.header_layout import Field, HeaderLayout
+from hosts.wire.route_layout import RouteFields, RouteLayout
 
 VERSION = 5  # 3 is the example's in docs/extending-routing.md, 4 is IP's
 SIZE = 40
 MOST_HOPS = 16
 MOST_LINKS = 256  # number of links of a server that a hop's byte can distinguish
-
-_NO_HOPS = (0,) * MOST_HOPS
 
 LAYOUT = HeaderLayout(
     [
@@ -42,9 +34,8 @@ LAYOUT = HeaderLayout(
     ],
     title="source-route header",
 )
-_CHECKSUM = LAYOUT.byte(CHECKSUM)
-_LENGTH = LAYOUT.byte("path_length")
-_NEXT = LAYOUT.byte("next_hop")
+ROUTE = RouteLayout(LAYOUT, MOST_HOPS)
+advance = ROUTE.advance
 
 
 class SourceRouteHeader(NamedTuple):
@@ -94,34 +85,13 @@ class SourceRouteHeader(NamedTuple):
 
     def pack(self, payload: bytes) -> bytes:
         """Return the packet: this source-route header followed by the payload."""
-        hops = len(self.path)
-        if not 0 <= self.next_hop <= hops <= MOST_HOPS:
-            raise _path_error(self.next_hop, hops)
-        header = LAYOUT.pack(
-            self.protocol,
-            len(payload),
-            self.identification,
-            self.ttl,
-            self.source,
-            self.destination,
-            hops,
-            self.next_hop,
-            *self.path,
-            *_NO_HOPS[hops:],
-        )
-        return header + payload
+        return ROUTE.pack(RouteFields(*self), payload)
 
     @classmethod
     def parse(cls, data: bytes) -> tuple[SourceRouteHeader, bytes]:
         """Return the source-route header and the payload of a packet, or raise WireError."""
-        protocol, length, identification, ttl, source, destination, hops, next_hop, *path = (
-            LAYOUT.unpack(data)
-        )
-        if next_hop > hops or any(path[hops:]):
-            raise _path_error(next_hop, hops)
-        taken = tuple(path[:hops])
-        header = cls(source, destination, protocol, taken, next_hop, identification, ttl)
-        return header, payload_behind(data, SIZE, length)
+        fields, payload = ROUTE.parse(data)
+        return cls(*fields), payload
 
     def relay_key(self) -> ByHeader:
         """Return the key of packets with the same forwarding action: next hop or destination."""
@@ -138,20 +108,3 @@ SOURCE_ROUTE = Header(
     every_hop={"next_hop": 1},
     route=Route("hop_0", "path_length", "next_hop"),
 )
-
-
-def advance(data: bytes) -> bytes:
-    """Return a verified packet with the next hop index in its source-route header incremented."""
-    if len(data) < SIZE:
-        raise WireError("truncated", f"the source-route header has {SIZE} bytes, not {len(data)}")
-    if data[_NEXT] >= data[_LENGTH]:
-        raise _path_error(data[_NEXT] + 1, data[_LENGTH])
-    return with_changed_byte(data, _NEXT, 1, _CHECKSUM)
-
-
-def _path_error(taken: int, hops: int) -> WireError:
-    """Return the error for an invalid path length or next hop index in the header."""
-    return WireError(
-        "bad path",
-        f"{taken} of {hops} hops are taken: a path has at most {MOST_HOPS}, followed by zeros",
-    )
