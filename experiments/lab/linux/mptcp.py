@@ -21,7 +21,6 @@ import socket
 import struct
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from pathlib import Path
@@ -31,7 +30,7 @@ from hosts.linux import netlink
 from hosts.linux import netlink_numbers as nl
 from hosts.linux.calls import in_new_namespace
 from hosts.linux.multipath import MOST_SUBFLOWS
-from hosts.live.lab_programs import BUILD
+from hosts.live.lab_programs import BUILD, compiled_once
 from topos.base.addressing import dotted_quad
 from topos.base.errors import PillarboxError, UnsupportedError, require
 from topos.base.topology import Topology
@@ -58,6 +57,7 @@ SET_ALREADY = (errno.EEXIST, errno.EBUSY)  # errors for an endpoint that exists
 SOURCE = Path(__file__).with_name("mptcp_sockets.c")
 COMPILER = ("clang", "-O2", "-shared", "-fPIC", "-nostdlib")  # libc is that of the program
 SEPARATOR = re.compile(r"[\s:]")  # between the libraries of LD_PRELOAD
+LACK = "programs cannot use Multipath TCP: "  # beginning of errors
 COMPILE_S = 60.0  # upper bound for the compilation of the library, in seconds
 
 _GENERIC = struct.Struct("=BBxx")  # struct genlmsghdr: command, version
@@ -159,31 +159,25 @@ def library() -> Path:
     """Return the library that opens Multipath TCP sockets in programs; compile it if missing."""
     digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
     found = BUILD / f"{SOURCE.stem}-{digest}.so"
-    lack = "programs cannot use Multipath TCP: "
     require(
         not SEPARATOR.search(str(found)),
-        f"{lack}the path {found} has a blank or colon, which separates libraries in LD_PRELOAD: "
+        f"{LACK}the path {found} has a blank or colon, which separates libraries in LD_PRELOAD: "
         "install Pillarbox in another folder",
         UnsupportedError,
     )
-    if found.exists():
-        return found
     try:
-        BUILD.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=BUILD) as folder:
-            made = Path(folder, found.name)
-            command = [*COMPILER, str(SOURCE), "-o", str(made)]
-            done = subprocess.run(
-                command, capture_output=True, text=True, check=False, timeout=COMPILE_S
-            )
-            why = done.stderr.strip().splitlines()[:1]
-            require(not done.returncode, f"{lack}{SOURCE.name} does not compile: {''.join(why)}")
-            made.replace(found)  # atomic: a concurrent call writes the same content
+        return compiled_once(found, _compile_library)
     except FileNotFoundError:
-        raise UnsupportedError(f"{lack}install clang, binutils and libc6-dev") from None
+        raise UnsupportedError(f"{LACK}install clang, binutils and libc6-dev") from None
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise UnsupportedError(f"{lack}{SOURCE.name} cannot be compiled: {error}") from None
-    return found
+        raise UnsupportedError(f"{LACK}{SOURCE.name} cannot be compiled: {error}") from None
+
+
+def _compile_library(made: Path) -> None:
+    command = [*COMPILER, str(SOURCE), "-o", str(made)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=COMPILE_S)
+    why = "".join(done.stderr.strip().splitlines()[:1])
+    require(not done.returncode, f"{LACK}{SOURCE.name} does not compile: {why}")
 
 
 def lack_for_programs() -> str:
