@@ -158,7 +158,7 @@ def test_bad_switch_is_refused(name: str) -> None:
 
 
 @given(st.data())
-@pytest.mark.parametrize("spec", ["bcube,4,1", "dcell,2,2,servers=31", "dpillar,6,3", "fattree,8"])
+@pytest.mark.parametrize("spec", ["bcube,4,1", "dcell,2,2,servers=31", "dpillar,6,3", "mesh,4,4"])
 def test_a_port_is_found_by_its_address(spec: str, data: st.DataObject) -> None:
     topology = topos.parse(spec)
     topology.check_ports_addressable()
@@ -207,3 +207,9 @@ def test_names_of_ports_are_read_back(spec: str) -> None:
 def test_bad_names_of_ports_are_refused(text: str, sentence: str) -> None:
     with pytest.raises(topos.PillarboxError, match=sentence):
         topos.parse("bcube,4,1").end(text)
+
+
+@pytest.mark.parametrize("name", ["0.0%0", "h0-0"])
+def test_a_server_with_one_port_has_no_address_of_it(name: str) -> None:
+    with pytest.raises(topos.PillarboxError, match="a server of tree,4,4 has one port"):
+        topos.parse("tree,4,4").end(name)

@@ -96,7 +96,11 @@ class UidAddresses:
         raise PillarboxError(f"{ip} is not the address of a server of {self.spec}")
 
     def check_ports_addressable(self) -> None:
-        """Raise PillarboxError if 172.16.0.0/12 has too few addresses for the servers' ports."""
+        """Raise PillarboxError if servers have one port, or ports have too few addresses."""
+        require(
+            self.ports > 1,
+            f"a server of {self.spec} has one port: port addresses need several",
+        )
         last = int(self.uid(self.servers - 1)) + 1
         require(
             self.ports <= MOST_PORTS and last <= MOST_PORT_HOSTS,

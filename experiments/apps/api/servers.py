@@ -116,7 +116,8 @@ class Server(NamedTuple):
         found = ask(LABS / str(self.lab), ask="enter", server=self.address)
         if not isinstance(command, str):
             return [self.address, *command]
-        line = line_with_ips(parse(found["network"]), command)
+        ports = found["port_addresses"]
+        line = line_with_ips(parse(found["network"]), command, port_addresses=ports)
         return ["--raw", self.address, "sh", "-c", line]
 
 

@@ -55,7 +55,9 @@ def command(
     from topos.base.spec import parse
 
     found = entrance_anywhere(lab_registry.folder_of(number), server)
-    words = list(program) if raw else with_ips(parse(found.network), program)
+    words = list(program)
+    if not raw:
+        words = with_ips(parse(found.network), words, port_addresses=found.port_addresses)
     words = words or ["env", f"PS1={found.prompt}", "bash", "--norc"]
     if mptcp:
         about = ask(lab_registry.folder_of(number), ask="about")

@@ -32,6 +32,7 @@ from experiments.lab.emulation.forwarders import NURSERY_ENDED
 from experiments.lab.emulation.kits import application_file
 from experiments.lab.emulation.meter import MeterReading
 from experiments.lab.emulation.packet_tracing import PacketTracer, computed
+from experiments.lab.emulation.server_names import check_port_addresses
 from experiments.lab.emulation.setting_checks import check_settings
 from hosts.base.failures import Failures, failure_texts
 from hosts.base.fault_kinds import CARRIER_LOST, RACK, SERVER, fault_kind
@@ -273,10 +274,7 @@ class Lab:
         if "%" not in text and text[:1] != "h":
             return End(self.server(text))
         end = self.topology.end(text)
-        require(
-            end.port is None or self.settings.port_addresses,
-            f"ports have no addresses in this lab: up {self.topology.spec} --port-addresses",
-        )
+        check_port_addresses(self.topology, end.port is None or self.settings.port_addresses)
         return end
 
     def server(self, text: str) -> int:

@@ -22,7 +22,7 @@ from typing import Any
 from experiments.lab.emulation.external_network import ADDRESS, OUTSIDE
 from experiments.lab.linux import sandbox
 from topos.base.addressing import End
-from topos.base.errors import PillarboxError
+from topos.base.errors import PillarboxError, require
 from topos.base.topology import Topology
 
 # Matches a server address in a command argument, as in root@4.3, http://4.3:80/, 4.3:/folder.
@@ -77,7 +77,15 @@ def shell_prompt(topology: Topology, node: int) -> str:
     return rf"{topology.name(node)} {topology.kind} \$ "
 
 
-def with_ips(topology: Topology, words: Sequence[str]) -> list[str]:
+def check_port_addresses(topology: Topology, port_addresses: bool) -> None:
+    """Raise PillarboxError if the ports of a lab's servers have no addresses."""
+    require(
+        port_addresses,
+        f"ports have no addresses in this lab: up {topology.spec} --port-addresses",
+    )
+
+
+def with_ips(topology: Topology, words: Sequence[str], *, port_addresses: bool = True) -> list[str]:
     """Return a command with IP addresses in place of servers' addresses and host names.
 
     >>> import topos
@@ -94,16 +102,22 @@ def with_ips(topology: Topology, words: Sequence[str]) -> list[str]:
     >>> with_ips(dcell, ["ping", "9.9"])
     Traceback (most recent call last):
     topos.base.errors.PillarboxError: '9.9' is not a server of dcell,4,1: digit 9 is out of range: the numbers go from 0 to 4; ping would send to 9.0.0.9
+
+    Nor does it get an address of a port in a lab without port addresses:
+
+    >>> with_ips(dcell, ["ping", "4.3%0"], port_addresses=False)
+    Traceback (most recent call last):
+    topos.base.errors.PillarboxError: ports have no addresses in this lab: up dcell,4,1 --port-addresses
     """  # noqa: E501
     found, program = [], ""
     for before, word in zip(["", *words], words, strict=False):
         program = word.rpartition("/")[2] if word.rpartition("/")[2] in _ASK_HOSTS else program
         timed = before in _TIMED and word.count(".") == 1
-        found.append(word if timed else _word_with_ip(topology, word, program))
+        found.append(word if timed else _word_with_ip(topology, word, program, port_addresses))
     return found
 
 
-def line_with_ips(topology: Topology, line: str) -> str:
+def line_with_ips(topology: Topology, line: str, *, port_addresses: bool = True) -> str:
     """Return a shell command line with IP addresses in place of servers; quoted words stay.
 
     >>> import topos
@@ -111,13 +125,13 @@ def line_with_ips(topology: Topology, line: str) -> str:
     "echo '4.3' \\\\4.3 >/tmp/x; ping -c1 10.0.0.20|tail -1"
     """
     places = list(_WORDS.finditer(line))
-    words = with_ips(topology, [place[0] for place in places])
+    words = with_ips(topology, [place[0] for place in places], port_addresses=port_addresses)
     for place, word in zip(reversed(places), reversed(words), strict=True):
         line = line[: place.start()] + word + line[place.end() :]
     return line
 
 
-def _word_with_ip(topology: Topology, word: str, program: str) -> str:
+def _word_with_ip(topology: Topology, word: str, program: str, port_addresses: bool) -> str:
     mention = _MENTION.fullmatch(word)
     if not mention:
         return word
@@ -126,7 +140,9 @@ def _word_with_ip(topology: Topology, word: str, program: str) -> str:
         topology.server_of_ip(name)
         return word
     try:
-        return f"{before}{topology.end_ip(topology.end(name))}{behind}"
+        end = topology.end(name)
+        check_port_addresses(topology, end.port is None or port_addresses)
+        return f"{before}{topology.end_ip(end)}{behind}"
     except PillarboxError as error:
         if not program or name.count(".") + 1 == _IPV4_NUMBERS:
             return word

@@ -30,6 +30,7 @@ class LabEntrance(NamedTuple):
     reach: tuple[str, ...] = ()
     group: tuple[str, ...] = ()
     prompt: str = ""
+    port_addresses: bool = False
 
 
 def ask(folder: Path, **request: Any) -> Any:
@@ -55,7 +56,8 @@ def entrance_anywhere(folder: Path, server: str) -> LabEntrance:
     """Return a live server's namespaces, or the command that starts programs on its computer."""
     answer, files = _answer_and_files(folder, {"ask": "enter", "server": server})
     reach, group = (tuple(answer.get(what, ())) for what in ("reach", "group"))
-    return LabEntrance(answer["network"], files, reach, group, answer["prompt"])
+    names = answer["network"], files, reach, group, answer["prompt"]
+    return LabEntrance(*names, answer["port_addresses"])
 
 
 def _answer_and_files(folder: Path, request: dict[str, Any]) -> tuple[Any, list[int]]:

@@ -137,7 +137,8 @@ class Prompt(CLI):
         first, _, command = line.strip().partition(" ")
         node = self._node(first)
         topology = self.lab.topology
-        line = line_with_ips(topology, command) or self._shell_command(first)
+        ports = self.lab.settings.port_addresses
+        line = line_with_ips(topology, command, port_addresses=ports) or self._shell_command(first)
         interactive = not self._reading and self.isatty()
         require(command.strip() != "" or interactive, f"write: {first} COMMAND")
         code, unread = run_line(node, line, self.stdin, self.stdout, interactive=interactive)

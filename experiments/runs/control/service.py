@@ -195,7 +195,7 @@ class Service:
     def _enter(self, server: int, files: list[int]) -> dict[str, Any]:
         queries.require_alive(self._lab, server)
         topology, reach = self._lab.topology, self._lab.fabric.reach(server)
-        about = {"network": topology.spec, "prompt": server_names.shell_prompt(topology, server)}
+        about = {**self._names(), "prompt": server_names.shell_prompt(topology, server)}
         if reach:
             return {**about, "reach": reach}
         return {**self._enter_node(topology.node_name(server), files), **about}
@@ -207,7 +207,12 @@ class Service:
         with namespace:
             files.append(current_host_name())
         files.extend(os.open(f"/proc/self/ns/{kind}", os.O_RDONLY) for kind in NAMESPACES)
-        return {"network": self._lab.topology.spec, "group": cgroups.programs().procs_files}
+        return {**self._names(), "group": cgroups.programs().procs_files}
+
+    def _names(self) -> dict[str, Any]:
+        """Return what a client needs to replace names by addresses."""
+        lab = self._lab
+        return {"network": lab.topology.spec, "port_addresses": lab.settings.port_addresses}
 
     def _server(self, asked: dict[str, Any], key: str) -> int:
         address = asked.get(key)
