@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from experiments.base.files import give_to_user, output_folder, write_atomically
 from experiments.base.text import printable
 from experiments.models.workloads.training.trace import (
     COLLECTIVE,
@@ -205,6 +206,7 @@ def _node_of(message: Any, file: Path, tflops: float) -> TraceNode:
         0 < message.type < len(NODE_TYPES),
         f"{where} has the unknown type {message.type}",
     )
+    require(message.id < SIGN, f"{where}: numbers of nodes are smaller than {SIGN}")
     kind, known = NODE_TYPES[message.type], attributes_of(message)
 
     def number(*names: str, default: int = 0) -> int:
@@ -264,30 +266,27 @@ def write_trace(
     """
     from experiments.models.workloads.training.chakra_schema import Attribute, GlobalMetadata
 
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        further = folder / f"{name}.{len(trace.ranks)}{SUFFIX}"
-        require(
-            not further.exists(),
-            f"{printable(str(further))} belongs to a trace of more than {len(trace.ranks)} ranks: "
-            "choose another folder, or remove its files",
-        )
-        files, known = [], times_us or {}
-        for rank, nodes in enumerate(trace.ranks):
-            metadata = GlobalMetadata(version=VERSION)
-            metadata.attr.append(Attribute(name="rank", int64_val=rank))
-            messages = [
-                metadata,
-                *(_message_of(node, rank, known.get((rank, node.number))) for node in nodes),
-            ]
-            files.append(folder / f"{name}.{rank}{SUFFIX}")
-            files[-1].write_bytes(b"".join(map(_delimited, messages)))
-        groups = {key: list(members) for key, members in trace.groups.items()}
-        (folder / GROUPS_FILE).write_text(json.dumps(groups) + "\n")
-    except OSError as error:
-        raise PillarboxError(
-            f"the trace cannot be written to {printable(str(folder))}: {error.strerror}"
-        ) from None
+    output_folder(folder)
+    further = folder / f"{name}.{len(trace.ranks)}{SUFFIX}"
+    require(
+        not further.exists(),
+        f"{printable(str(further))} belongs to a trace of more than {len(trace.ranks)} ranks: "
+        "choose another folder, or remove its files",
+    )
+    files, known = [], times_us or {}
+    for rank, nodes in enumerate(trace.ranks):
+        metadata = GlobalMetadata(version=VERSION)
+        metadata.attr.append(Attribute(name="rank", int64_val=rank))
+        messages = [
+            metadata,
+            *(_message_of(node, rank, known.get((rank, node.number))) for node in nodes),
+        ]
+        files.append(folder / f"{name}.{rank}{SUFFIX}")
+        write_atomically(files[-1], b"".join(map(_delimited, messages)))
+    groups = {key: list(members) for key, members in trace.groups.items()}
+    write_atomically(folder / GROUPS_FILE, json.dumps(groups).encode() + b"\n")
+    for file in (*files, folder / GROUPS_FILE):
+        give_to_user(file)
     return files
 
 

@@ -148,12 +148,19 @@ def test_any_other_file_is_refused_or_read(content: bytes) -> None:
         (b"\x00\x02\xff\xff", "message 1 is no node"),
         (b"\x00\x02\x18\x63", "unknown type 99"),
         (b"\x00\x02\x18\x07", "unknown collective operation -1"),
+        (b"\x00\x0d\x18\x04\x08" + b"\x80" * 9 + b"\x01", "numbers of nodes are smaller"),
     ],
 )
 def test_no_trace(content: bytes, sentence: str, tmp_path: Path) -> None:
     (tmp_path / "a.0.et").write_bytes(content)
     with pytest.raises(PillarboxError, match=sentence):
         read_trace(str(tmp_path / "a.%d.et"))
+
+
+def test_largest_number_of_a_node(tmp_path: Path) -> None:
+    (tmp_path / "a.0.et").write_bytes(b"\x00\x0c\x18\x04\x08" + b"\xff" * 8 + b"\x7f")
+    ((node,),) = read_trace(str(tmp_path / "a.%d.et")).ranks
+    assert node.number == 2**63 - 1
 
 
 def test_enormous_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +206,7 @@ def test_missing_files_and_groups(tmp_path: Path) -> None:
 
 def test_unwritable_folder(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(PillarboxError, match="cannot be written to"):
+    with pytest.raises(PillarboxError, match="cannot be created"):
         write_trace(drawn_trace(), tmp_path / "file" / "folder")
 
 
