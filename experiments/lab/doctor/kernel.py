@@ -184,19 +184,16 @@ def ebpf() -> Finding:
 
 def controls() -> Finding:
     """Return whether TCP congestion controls in eBPF can be registered."""
-    if os.geteuid() != 0:
-        return Finding("TCP controls", UNKNOWN, NEEDS_ROOT)
-    from experiments.lab.linux.congestion import control_in_use, shipped
 
-    lack = ""
-    try:
+    def attempt() -> None:
+        from experiments.lab.linux.congestion import control_in_use, shipped
+
         with control_in_use(min(shipped())):
             pass
-    except PillarboxError as error:
-        lack = str(error)
+
     costs = "no congestion control of your own (cc, --tcp); the kernel's remain"
     mend = "use Linux 6.4 or later with BTF, and install clang and libbpf-dev"
-    return finding("TCP controls", "eBPF can control TCP", lack, costs, mend)
+    return _finding_by_attempt("TCP controls", "eBPF can control TCP", attempt, costs, mend)
 
 
 def multipath_tcp() -> Finding:
