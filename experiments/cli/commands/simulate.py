@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from experiments.base.arguments import FILE, FOLDER, SPEC, answer, json_option, routing_option
+from hosts.linux.multipath import MOST_SUBFLOWS
+from hosts.live.settings import MPTCP, TCP
 from topos.base.errors import require
 from topos.base.topology import Topology
 
@@ -28,7 +30,6 @@ FRAME_BYTES = 1514  # Size of an Ethernet frame with an MTU of 1500.
 DEFAULT_QUEUE = "100 packets"
 # Names of `experiments.models.packets.congestion.CONTROLS`, which takes long to import.
 CONTROLS = ("cubic", "reno", "dctcp", "delay", "scalable", "lia")
-TCP, MPTCP = "tcp", "mptcp"  # transport protocols
 QUANTILES = ("median", "p95", "p99")
 
 
@@ -133,7 +134,8 @@ QUANTILES = ("median", "p95", "p99")
 @click.option(
     "--subflows",
     type=click.IntRange(min=1),
-    help="Most subflows of a connection, with --transport mptcp.  [default: ports of a server]",
+    help="Most subflows of a connection, with --transport mptcp.  [default: ports of a server, at "
+    "most 9]",
 )
 @click.option(
     "--relay-us",
@@ -222,7 +224,7 @@ def command(
     )
     how = {"mtu": mtu, "congestion": congestion, "ecn": ecn, "relay_s": relay_us / 1e6}
     if transport == MPTCP:
-        how["subflows"] = subflows or topology.ports
+        how["subflows"] = subflows or min(topology.ports, MOST_SUBFLOWS)
     wire = _tcp_settings(topology, routing, rate_mbit, queue, how)
     if volume_bytes is not None:
         require(
