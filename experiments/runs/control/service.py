@@ -210,7 +210,7 @@ class Service:
         return {**self._names(), "group": cgroups.programs().procs_files}
 
     def _names(self) -> dict[str, Any]:
-        """Return what a client needs to replace names by addresses."""
+        """Return the network and setting by which a client replaces names by addresses."""
         lab = self._lab
         return {"network": lab.topology.spec, "port_addresses": lab.settings.port_addresses}
 
