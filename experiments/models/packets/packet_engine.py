@@ -51,7 +51,7 @@ from experiments.models.packets.sender import (
     timer_expiry_s,
 )
 from experiments.models.packets.state import NEVER, NONE, Link, Packet, TcpFlow
-from experiments.models.simulator.compiled import native
+from experiments.models.simulator.compiled import native_in_place
 
 FIRST_PACKETS = 1 << 12
 DELAYED_ACK_S = 0.04  # delayed-ACK timeout in seconds: Linux' minimum
@@ -105,7 +105,7 @@ class SimulationState(NamedTuple):
 def run_packet_simulation(state: SimulationState) -> None:
     """Run the packet simulation until `until_s`, or until no packet is in flight."""
     state.counts[FREE] = len(state.unused)
-    while not native(_process_events)(state):
+    while not native_in_place(_process_events)(state):
         # Double the table of packet records: free records stay in front, new ones follow.
         count, free = len(state.packets), int(state.counts[FREE])
         packets, unused = zero_records(Packet, 2 * count), numpy.zeros(2 * count, numpy.int32)
