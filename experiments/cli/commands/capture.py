@@ -1,12 +1,15 @@
-"""``pillarbox capture``: packets at ports of a running lab, in one file for Wireshark."""
+"""``pillarbox capture``: packets at ports of a running lab, in one file or stream for Wireshark."""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import select
 import shutil
 import signal
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -14,12 +17,20 @@ import click
 
 from experiments.base.arguments import FILE, answer, json_option, lab, take_role_as_root
 
+STREAM = Path("-")  # value of --out for standard output
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}  # errors of a file that cannot grow
+
 
 @click.command()
 @click.argument("ports", metavar="[ADDR[:PORT]]...", nargs=-1)
 @lab
 @click.option(
-    "-o", "--out", type=FILE, default=Path("lab.pcapng"), show_default=True, help="Capture file."
+    "-o",
+    "--out",
+    type=FILE,
+    default=Path("lab.pcapng"),
+    show_default=True,
+    help="Capture file, or - for a stream to standard output.",
 )
 @click.option(
     "--seconds",
@@ -53,18 +64,19 @@ def command(
 ) -> None:
     """Capture packets at ports of a running lab: all, a server's (0.3), or one (0.3:1).
 
+    Wireshark shows the servers' headers after `pillarbox dissector --install`.
+
     \b
     sudo ./pillarbox capture --seconds 5
     sudo ./pillarbox capture 0.0 1.3:0 -o two.pcapng --no-heart-beats
+    sudo ./pillarbox capture -o - | wireshark -k -i -
     """
-    from experiments.base.files import give_to_user
     from experiments.lab.emulation import lab_registry
     from experiments.lab.observe.port_capture import CapturePort, capture
     from experiments.runs.control.client import ask, entrance_anywhere
-    from topos.base.errors import require
     from topos.base.spec import parse
 
-    require(force or not out.exists(), f"{out} exists: choose another file, or add --force")
+    _check_output(out, force, as_json)
     folder = lab_registry.folder_of(number)
     status = ask(folder, ask="status")
     topology = parse(status["network"])
@@ -87,8 +99,7 @@ def command(
         for kind in (signal.SIGINT, signal.SIGTERM):
             stack.callback(signal.signal, kind, signal.signal(kind, lambda n, _: stopped.append(n)))
         with _open_for_writing(out) as file:
-            give_to_user(out)
-            words = f"capturing at {len(tapped)} ports into {out}"
+            words = f"capturing at {len(tapped)} ports into {_name_of(out)}"
 
             def begun() -> None:
                 take_role_as_root("capture")
@@ -100,26 +111,68 @@ def command(
                 comment=json.dumps(_lab_facts(status)),
                 regular=not no_heart_beats,
                 begun=begun,
-                stopped=lambda: bool(stopped),
+                stopped=lambda: bool(stopped) or _has_no_reader(file),
                 **limits,
             )
     _print_summary(out, counts.written, counts.missed, as_json)
 
 
-def _open_for_writing(out: Path) -> BinaryIO:
-    """Open a capture file for writing, or raise PillarboxError."""
+def _check_output(out: Path, force: bool, as_json: bool) -> None:
+    """Raise PillarboxError if the capture must not be written to this file or stream."""
+    from topos.base.errors import require
+
+    if out != STREAM:
+        require(force or not out.exists(), f"{out} exists: choose another file, or add --force")
+        return
+    require(not as_json, "--json prints to standard output, and so does -o -: omit one of them")
+    require(
+        not os.isatty(1),
+        "a capture is binary, and standard output is a terminal: add | wireshark -k -i - or name "
+        "a file",
+    )
+
+
+def _name_of(out: Path) -> str:
+    return "standard output" if out == STREAM else str(out)
+
+
+@contextmanager
+def _open_for_writing(out: Path) -> Iterator[BinaryIO]:
+    """Open a capture file, or standard output, for writing, or raise PillarboxError."""
+    from experiments.base.files import give_to_user
     from topos.base.errors import PillarboxError
 
     try:
-        return out.open("wb")
+        file: BinaryIO = os.fdopen(os.dup(1), "wb") if out == STREAM else out.open("wb")
     except OSError as error:
-        raise PillarboxError(f"{out} cannot be written: {error.strerror}") from None
+        raise PillarboxError(f"{_name_of(out)} cannot be written: {error.strerror}") from None
+    if out != STREAM:
+        give_to_user(out)
+    try:
+        yield file
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        raise PillarboxError(f"{_name_of(out)} cannot be written: {error.strerror}") from None
+    finally:
+        with suppress(OSError):  # only data that could not be written before is left
+            file.close()
+
+
+def _has_no_reader(file: BinaryIO) -> bool:
+    """Return True if the file is a pipe whose reader has ended."""
+    poll = select.poll()
+    poll.register(file, 0)  # POLLERR is always reported
+    return any(events & select.POLLERR for _, events in poll.poll(0))
 
 
 def _print_summary(out: Path, frames: int, missed: int, as_json: bool) -> None:
     lost = f"; {missed} were missed (the capture was too slow)" if missed else ""
-    summary = {"file": str(out), "frames": frames, "missed": missed}
-    answer(as_json, summary, f"{frames} frames in {out}{lost}")
+    text = f"{frames} frames in {_name_of(out)}{lost}"
+    if out == STREAM:
+        click.echo(text, err=True)
+    else:
+        answer(as_json, {"file": str(out), "frames": frames, "missed": missed}, text)
 
 
 def _capture_on_computers(
@@ -138,8 +191,15 @@ def _capture_on_computers(
     settings = {**limits, "regular": not no_heart_beats}
     comment = json.dumps(_lab_facts(status))
     found = ask(folder, ask="capture", ports=chosen, how=settings, comment=comment)
-    shutil.move(found["file"], out)
-    give_to_user(out)
+    if out == STREAM:
+        merged = Path(found["file"])
+        with _open_for_writing(out) as stream, suppress(BrokenPipeError), merged.open("rb") as file:
+            shutil.copyfileobj(file, stream)
+            stream.flush()
+        merged.unlink()
+    else:
+        shutil.move(found["file"], out)
+        give_to_user(out)
     _print_summary(out, found["frames"], found["missed"], as_json)
 
 

@@ -1,4 +1,4 @@
-"""Packet capture at ports of a running lab, into one file.
+"""Packet capture at ports of a running lab, into one file or pipe.
 
 Each port has a packet socket in its server's network namespace; frames have the kernel's
 timestamps, so that frames of different ports can be ordered. Frames that BPF programs at the ports
@@ -12,7 +12,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import BinaryIO, NamedTuple
 
 from experiments.lab.observe.pcapng import Interface, Writer
@@ -65,7 +65,8 @@ def capture(
     """Capture frames at servers' ports until a time or a number of frames, or `stopped`.
 
     `begun` is called when all sockets are open; frames that arrived before the end are written.
-    Without `regular`, heart-beats and link states are left out.
+    Without `regular`, heart-beats and link states are left out. Frames are flushed on arrival. The
+    capture ends if the file is a pipe whose reader has ended.
     """
     writer = Writer(file, [Interface(port.title, longest) for port in ports], comment)
     written = 0
@@ -78,7 +79,7 @@ def capture(
             poll.register(one.fileno(), select.EPOLLIN)
         numbers = {one.fileno(): number for number, one in enumerate(sockets)}
 
-        taken = [0] * len(sockets)
+        taken, missed = [0] * len(sockets), 0
 
         def write(number: int) -> bool:
             """Write the frames that a port's packet socket has received; return True if any."""
@@ -93,22 +94,23 @@ def capture(
                         break
             return taken[number] > before
 
+        stack.enter_context(suppress(BrokenPipeError))
         begun()
         while not stopped() and (frames is None or written < frames):
             left = WAIT_S if end is None else min(WAIT_S, end - time.monotonic())
             if left <= 0:
                 break
+            file.flush()
             for descriptor, _ in poll.poll(left):
                 if written != frames:
                     write(numbers[descriptor])
-        missed = 0
         for number, one in enumerate(sockets):
             came, lost = _frame_counts(one)
             missed += lost
             while (frames is None or written < frames) and taken[number] < came - lost:
                 if not write(number):
                     break
-    file.flush()
+        file.flush()
     return CaptureCounts(written, missed)
 
 

@@ -43,6 +43,17 @@ def test_a_capture_is_not_written_over(tmp_path: Path) -> None:
     assert there.read_bytes() == b"kept"
 
 
+def test_a_stream_of_frames_leaves_no_place_for_json(capfd: pytest.CaptureFixture[str]) -> None:
+    from experiments.cli.main import main
+
+    with pytest.raises(SystemExit) as caught:
+        main(["capture", "-o", "-", "--json"])
+    assert caught.value.code == 2
+    out, err = capfd.readouterr()
+    assert not out
+    assert "omit one of them" in err
+
+
 def test_what_is_sent_all_the_time_can_be_left_out() -> None:
     def frame(protocol: Protocol) -> bytes:
         return bytes(12) + b"\x88\xb5" + DcnHeader(1, 2, protocol, 0).pack(b"")
