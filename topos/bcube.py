@@ -35,6 +35,7 @@ class BCube(SwitchedDigits):
 
     title = "BCube"
     paper = "Guo 2009"
+    cell = "BCube_0"
     examples = ("bcube,4,1", "bcube,2,3", "bcube,3,2", "bcube,5,0", "bcube,4,2,servers=32")
 
     def __init__(self, n: int, k: int, servers: int | None = None) -> None:

@@ -43,6 +43,7 @@ class DCell(Topology):
 
     title = "DCell"
     paper = "Guo 2008"
+    cell = "DCell_0"
     examples = (
         "dcell,4,1",
         "dcell,2,2",

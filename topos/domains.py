@@ -38,6 +38,7 @@ class Domains(Topology):
 
     title = "Scale-up domains and rails below a spine"
     paper = "Wang 2023, Fig. 1"
+    cell = "domain"
     examples = ("domains,4,2", "domains,3,4", "domains,2,4,spines=1")
     switches_interconnect = True
 

@@ -37,6 +37,7 @@ class FiConn(Topology):
 
     title = "FiConn"
     paper = "Li 2009"
+    cell = "FiConn_0"
     examples = ("ficonn,4,2", "ficonn,4,1", "ficonn,8,1", "ficonn,6,2", "ficonn,10,0")
 
     def __init__(self, n: int, k: int) -> None:

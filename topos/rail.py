@@ -39,6 +39,7 @@ class Rail(SwitchedDigits):
 
     title = "Rail-only"
     paper = "Wang 2023"
+    cell = "domain"
     examples = ("rail,4,2", "rail,3,2,2", "rail,2,5")
 
     def __init__(self, *sizes: int) -> None:

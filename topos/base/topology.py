@@ -84,6 +84,9 @@ class Topology(UidAddresses, ABC):
     paper: str = ""
     # True if the network has cables between switches.
     switches_interconnect: bool = False
+    # Name of the smallest sub-structure of neighbouring servers, such as ``DCell_0``, whose servers
+    # share all digits but the last; "" if the paper has none.
+    cell: ClassVar[str] = ""
     # Number of servers by which a partial network grows; 0 if its paper has no partial networks.
     growth: int = 0
 

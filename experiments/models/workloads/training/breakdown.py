@@ -133,14 +133,22 @@ class _Chains:
             step = before
 
 
-def iteration_times(plan: IterationPlan, moments: Sequence[Moments]) -> IterationTimes:
-    """Return the time of a training iteration and its parts, given the times of all steps."""
+def iteration_times(
+    plan: IterationPlan, moments: Sequence[Moments], of_ranks: range | None = None
+) -> IterationTimes:
+    """Return the time of a training iteration and its parts, given the times of all steps.
+
+    `of_ranks` are the ranks of one of several jobs, whose iteration ends with its last step; by
+    default all ranks.
+    """
     chains = _Chains(plan, moments)
-    last = max(range(len(moments)), key=lambda step: (moments[step].end_s, step))
+    of_ranks = range(plan.graph.ranks) if of_ranks is None else of_ranks
+    steps = [step for step, one in enumerate(plan.graph.transfers) if one.sender in of_ranks]
+    last = max(steps, key=lambda step: (moments[step].end_s, step))
     total_s = moments[last].end_s
     computing, moving = _intervals_of_ranks(plan, moments)
     ranks = []
-    for rank in range(plan.graph.ranks):
+    for rank in of_ranks:
         compute = _union(computing[rank])
         busy = _union([*computing[rank], *moving[rank]])
         compute_s, busy_s = _length(compute), _length(busy)

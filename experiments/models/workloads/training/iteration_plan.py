@@ -19,6 +19,7 @@ from functools import cached_property
 from itertools import chain
 from typing import Any, NamedTuple
 
+from experiments.models.arrays import Floats
 from experiments.models.workloads.collectives.graph import (
     MOST_NEEDED,
     MOST_SENT,
@@ -56,14 +57,26 @@ class IterationTask(NamedTuple):
     last: int  # number of its last step, at whose end the node has ended
 
 
+class PlannedJob(NamedTuple):
+    """One of several jobs of a plan: its name, its ranks, and its number of iterations."""
+
+    name: str
+    ranks: range
+    iterations: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class IterationPlan(CollectivePlan):
-    """A training iteration on a network: its graph of transfers and local steps."""
+    """A training iteration on a network: its graph of transfers and local steps.
+
+    The plan of several jobs has their ranks one job after another.
+    """
 
     trace: Trace
     processors: Mapping[int, int]  # processor of each computation, by step: rank and CPU or not
     labels: tuple[str, ...]  # class of each step's traffic, such as tensor or all-reduce
     tasks: tuple[IterationTask, ...]
+    jobs: tuple[PlannedJob, ...] = ()  # empty for an iteration that is not one of several jobs
 
     @cached_property
     def flow_of(self) -> tuple[int, ...]:
@@ -108,6 +121,11 @@ class IterationPlan(CollectivePlan):
             touched[one.sender].update(one.chunks)
             touched[one.receiver].update(one.chunks)
         return sum(self.bytes_of_chunks(chunk) for chunks in touched for chunk in chunks)
+
+    def end_of_job_s(self, job: PlannedJob, ends_s: Floats) -> float:
+        """Return the end of a job's last step, given those of all steps."""
+        steps = zip(self.graph.transfers, ends_s, strict=True)
+        return max(float(end_s) for one, end_s in steps if one.sender in job.ranks)
 
     def bytes_by_label(self) -> dict[str, int]:
         """Return the bytes sent between ranks by each class of traffic."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy
 import pytest
 
@@ -9,11 +11,13 @@ import topos
 from experiments.models.fluid.collective import transfer_end_times_s
 from experiments.models.fluid.graphs import transfer_ends_s
 from experiments.models.fluid.ideal import acknowledged_share, header_efficiency
-from experiments.models.fluid.iteration import simulated_moments
+from experiments.models.fluid.iteration import simulated_jobs, simulated_moments
 from experiments.models.workloads.training.breakdown import iteration_times
 from experiments.models.workloads.training.iteration_plan import iteration_plan
+from experiments.models.workloads.training.jobs import Job, repeated, united
 from experiments.models.workloads.training.trace import COMPUTE, Trace, TraceNode
 from tests.experiments.models.workloads.training.drawn_trace import drawn_time_s, drawn_trace
+from tests.experiments.models.workloads.training.test_jobs import message_trace
 
 RATE_BPS, MTU = 50e6, 9000
 
@@ -36,6 +40,31 @@ def test_drawn_trace_takes_exactly_its_time() -> None:
     plan = iteration_plan(topos.parse("tree,4,1"), drawn_trace(), range(4))
     ends = transfer_end_times_s(plan, lambda active: numpy.full(len(active), 4.8e6))
     assert ends.max() == pytest.approx(0.2 + 0.3 + 0.15 + 0.1 + 4 * 1 + 6 * 0.4, rel=1e-12)
+
+
+def test_two_jobs_on_one_cable_take_exactly_twice_as_long() -> None:
+    """Messages 0.0 to 1.0 and 0.1 to 1.1 share the cable of the first rack's switch.
+
+    The third job's servers are below one switch; its message is half as long, twice.
+    """
+    network = topos.parse("tree,4,2")
+    servers = [0, 4, 1, 5, 2, 3]
+    traces = [(message_trace(1_000_000), 1)] * 2 + [(repeated(message_trace(500_000), 2), 2)]
+    jobs = [Job(str(at), *one) for at, one in enumerate(traces)]
+    trace, planned = united(jobs)
+    plan = replace(iteration_plan(network, trace, servers), jobs=planned)
+    alone = [
+        replace(iteration_plan(network, job.trace, servers[2 * at :][:2]), jobs=planned[:1])
+        for at, job in enumerate(jobs)
+    ]
+    moments = simulated_moments(network, plan, "", RATE_BPS, MTU)
+    found = simulated_jobs(network, plan, moments, alone, "", RATE_BPS, MTU)
+    second = 8e6 / (RATE_BPS * header_efficiency(0, MTU))
+    assert [one.alone_s for one in found] == pytest.approx([second, second, second / 2], rel=1e-9)
+    assert [one.slowdown for one in found] == pytest.approx([2.0, 2.0, 1.0], rel=1e-9)
+    assert [one.together_s for one in found] == pytest.approx(
+        [2 * second, 2 * second, second / 2], rel=1e-9
+    )
 
 
 def test_an_iteration_without_messages() -> None:
