@@ -16,6 +16,7 @@ import click
 from experiments.base.arguments import FOLDER, answer, complete, json_option
 from experiments.base.interpreter import require_modules
 from experiments.base.text import columns
+from experiments.cli.commands.training import given_options, iteration_options
 from topos.base.errors import NotPermittedError, PillarboxError, require
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from experiments.runs.trials.order import TrialMeasurements, TrialOrder
     from experiments.runs.trials.trial_process import TrialDisplay
 
+# Options that set a key of the experiment.
+SETTINGS = ("repeats", "seed", "rate_mbit", "plane", "kit", "duration", "machines", "cluster")
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -76,7 +79,8 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
     is_flag=True,
     help="Wait before each trial until other programs leave the processors idle (at most 10 min).",
 )
-@json_option("experiments", "order", "folder", "trials", "slowdowns")
+@iteration_options(hidden=True)
+@json_option("experiments", "order", "folder", "trials", "slowdowns", "jobs")
 def command(
     name: str | None,
     listed: bool,
@@ -88,13 +92,14 @@ def command(
     dry_run: bool,
     as_json: bool,
     load: str | None,
-    **short: Any,
+    **others: Any,
 ) -> int:
     """Run an experiment of the catalogue, or a FILE.py or FILE.toml.
 
     Trials alternate between the systems in a random order drawn from the seed. Each finished trial
     is on disk: --resume continues an interrupted run. Exit code 1: a trial failed or is not valid;
     its figures are marked with ? and left out of all means. Files: docs/experiments.md.
+    `run training` takes the options of `training` that describe an iteration, and --job.
 
     \b
     pillarbox run --list
@@ -102,6 +107,7 @@ def command(
     sudo ./pillarbox run all-to-all --rate-mbit 30 --repeats 5
     sudo ./pillarbox run all-to-all --set systems.0.routing=bsr --set workload.duration_s=5
     sudo ./pillarbox run fct --load 0.3,0.6
+    sudo ./pillarbox run training --tp 4 --pp 2 --ep 2
     sudo ./pillarbox run permutation --set network=dcell,4,1 --machines 2
     sudo ./pillarbox run permutation --set network=dcell,4,1 --cluster cluster
     sudo ./pillarbox run fct --cluster cluster --machines 1
@@ -115,12 +121,16 @@ def command(
         out is None or resume is None,
         "--resume adds to the directory of the run that it continues: omit --out",
     )
+    short = {name: others[name] for name in SETTINGS}
+    iteration = given_options({key: one for key, one in others.items() if key not in SETTINGS})
     if short["cluster"] or (short["machines"] or 0) > 1:
         require_modules("distributed", "cryptography")
     if short["cluster"] and not short["machines"]:
         short["machines"] = _machines_of(short["cluster"])
     all_changes = [*changes, *_settings_of_options(short)]
-    experiment = _experiment_to_run(name, all_changes, resume, load, root=not os.geteuid())
+    experiment = _experiment_to_run(
+        *(name, all_changes, resume, load, iteration), root=not os.geteuid()
+    )
     require(
         not (when_quiet and any(one.cluster for one in experiment.systems)),
         "--when-quiet watches this machine only, but the trials run on a cluster: leave it out",
@@ -136,6 +146,7 @@ def command(
     from experiments.runs.plans.trials import blocks
     from experiments.runs.reporting.progress import Live
     from experiments.runs.trials.experiment_run import new_name, orders_of, run
+    from experiments.runs.trials.job_slowdowns import job_slowdowns
     from experiments.runs.trials.slowdowns import slowdowns
     from experiments.runs.trials.summary import advice, text_of
     from experiments.runs.trials.unsupported import without_unsupported
@@ -161,9 +172,11 @@ def command(
         raise PillarboxError(
             f"the disk is full: free space, then continue with `pillarbox run --resume {folder}`"
         ) from error
-    found = {"folder": str(done.folder), "trials": done.records}
+    found: dict[str, Any] = {"folder": str(done.folder), "trials": done.records}
     if by_size := slowdowns(done):
         found["slowdowns"] = [one.as_json() for one in by_size]
+    if jobs := job_slowdowns(done):
+        found["jobs"] = [one.as_json() for one in jobs]
     parts = [text_of(done), advice(done, name), str(done.folder)]
     answer(as_json, found, "\n\n".join(filter(None, parts)))
     return int(not all(one["valid"] for one in done.records))
@@ -226,7 +239,13 @@ def _settings_of_options(given: dict[str, Any]) -> list[str]:
 
 
 def _experiment_to_run(
-    name: str | None, changes: list[str], resume: Path | None, load: str | None, *, root: bool
+    name: str | None,
+    changes: list[str],
+    resume: Path | None,
+    load: str | None,
+    iteration: dict[str, Any],
+    *,
+    root: bool,
 ) -> Experiment:
     """Return the experiment that `run` is to run: by name, from a file, or of a resumed run."""
     from experiments.runs.plans import loading
@@ -237,12 +256,14 @@ def _experiment_to_run(
         require(resume is not None, "give an experiment (see --list), or --resume RUN")
         others = [one for one in changes if not one.startswith("repeats=")]
         require(
-            not others and load is None,
+            not others and load is None and not iteration,
             "a resumed run keeps its plan: only --repeats can change",
         )
         assert resume is not None
         return loading.experiment_of(overridden(records.load(resume).manifest["plan"], changes))
-    return loading.load(name, changes, _calibrated_mbit if root else None, parsed_loads(load))
+    calibrated = _calibrated_mbit if root else None
+    found = loading.load(name, changes, calibrated, parsed_loads(load))
+    return loading.with_iteration_options(found, iteration)
 
 
 def parsed_loads(text: str | None) -> list[float]:

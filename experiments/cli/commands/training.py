@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from experiments.base.arguments import FILE, FOLDER, SPEC, answer, json_option, routing_option
+from experiments.models.workloads.training.placement import PACKED, PLACEMENTS
 from topos.base.errors import require
 from topos.base.topology import Topology
 
 if TYPE_CHECKING:
+    from experiments.models.fluid.iteration import JobTimes
     from experiments.models.workloads.training.breakdown import IterationTimes, Moments
     from experiments.models.workloads.training.iteration_plan import IterationPlan
 
+MOST_SERVERS_SHOWN = 4  # maximum number of servers of a job in the table; --json has all
 MOST_RANKS_SHOWN = 32  # maximum number of ranks in the table; --json has all
+# Parts of a rank's time, with their titles.
+PARTS = {
+    "compute_s": "computation",
+    "exposed_s": "exposed communication",
+    "waiting_s": "waiting",
+}
 # Options that describe a transformer, with their help.
 MODEL = {
     "tp": "Ways of tensor parallelism.  [default: 1]",
@@ -34,48 +43,101 @@ MODEL = {
 }
 
 
-def _model_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of a transformer to a command."""
-    for name, about in reversed(MODEL.items()):
-        command = click.option(f"--{name}", type=int, help=about)(command)
-    return command
+# All options that describe an iteration, with their settings.
+ITERATION: dict[str, dict[str, Any]] = {
+    "trace": {
+        "metavar": "FILES",
+        "help": "Chakra trace: files with %d in place of the rank, or one file that each rank "
+        "runs.",
+    },
+    "groups": {
+        "type": FILE,
+        "help": "Process groups of the trace (default: comm_group.json in the trace's folder).",
+    },
+    "ranks": {"type": int, "help": "Number of ranks of the trace."},
+    "pytorch": {
+        "is_flag": True,
+        "default": None,
+        "help": "Read a trace that Chakra converted from PyTorch: use its data dependencies only.",
+    },
+    **{name: {"type": int, "help": about} for name, about in MODEL.items()},
+    "skew": {
+        "type": float,
+        "help": "Exponent of Zipf's law for the popularity of experts.  [default: 0, equal]",
+    },
+    "shares": {
+        "type": FILE,
+        "help": "Popularity of experts: a JSON list of numbers, one per expert.",
+    },
+    "tflops": {
+        "type": float,
+        "help": "Speed of a rank in 10^12 operations per second.  [default: 0.08]",
+    },
+    "placement": {
+        "type": click.Choice(PLACEMENTS),
+        "help": "Servers of the ranks: in the order of addresses, random, or each job in "
+        f"sub-structures of its own.  [default: {PACKED}]",
+    },
+}
+JOB_HELP = (
+    "One of several simultaneous jobs, with its options: 'tp=4 pp=2', or 'operation=all-reduce "
+    "bytes=1000000'. Repeatable."
+)
+
+
+def iteration_options(
+    *, hidden: bool = False
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that adds the options of a training iteration, and --job, to a command."""
+
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        job = click.option(
+            "--job", "jobs", multiple=True, metavar="OPTIONS", help=JOB_HELP, hidden=hidden
+        )
+        command = job(command)
+        for name, settings in reversed(ITERATION.items()):
+            command = click.option(f"--{name}", hidden=hidden, **settings)(command)
+        return command
+
+    return add
+
+
+def given_options(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the given options of `iteration_options` as a workload has them."""
+    found: dict[str, Any] = {
+        name: str(value) if isinstance(value, Path) else value
+        for name, value in values.items()
+        if value is not None and name != "jobs"
+    }
+    if values["jobs"]:
+        found["jobs"] = [job_options(text) for text in values["jobs"]]
+    return found
+
+
+def job_options(text: str) -> dict[str, Any]:
+    """Return the options of a job from their text.
+
+    >>> job_options("tp=4 pp=2 name=large")
+    {'tp': 4, 'pp': 2, 'name': 'large'}
+    """
+    from experiments.runs.plans.values import guessed
+
+    found = {}
+    for word in text.split():
+        name, equals, value = word.partition("=")
+        require(
+            bool(equals and name),
+            f"{word!r} is no option of a job: write NAME=VALUE, such as --job 'tp=4 pp=2'",
+        )
+        name = name.replace("-", "_")
+        found[name] = value if name == "name" else guessed(name, value)
+    require(bool(found), "a job has no options: write --job 'tp=4 pp=2'")
+    return found
 
 
 @click.command(no_args_is_help=True)
 @click.argument("topology", metavar="[SPEC]", type=SPEC, required=False)
-@click.option(
-    "--trace",
-    metavar="FILES",
-    help="Chakra trace: files with %d in place of the rank, or one file that each rank runs.",
-)
-@click.option(
-    "--groups",
-    type=FILE,
-    help="Process groups of the trace (default: comm_group.json in the trace's folder).",
-)
-@click.option("--ranks", type=int, help="Number of ranks of the trace.")
-@click.option(
-    "--pytorch",
-    is_flag=True,
-    default=None,
-    help="Read a trace that Chakra converted from PyTorch: use its data dependencies only.",
-)
-@_model_options
-@click.option(
-    "--skew",
-    type=float,
-    help="Exponent of Zipf's law for the popularity of experts.  [default: 0, equal]",
-)
-@click.option(
-    "--shares",
-    type=FILE,
-    help="Popularity of experts: a JSON list of numbers, one per expert.",
-)
-@click.option(
-    "--tflops",
-    type=float,
-    help="Speed of a rank in 10^12 operations per second.  [default: 0.08]",
-)
+@iteration_options()
 @click.option(
     "--algorithm",
     default="",
@@ -83,13 +145,6 @@ def _model_options(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Algorithm of all-reduce, reduce-scatter and all-gather.  [default: ring]",
 )
 @routing_option(default="")
-@click.option(
-    "--placement",
-    type=click.Choice(["paper", "random"]),
-    default="paper",
-    show_default=True,
-    help="Servers of the ranks: in the order of addresses, or random.",
-)
 @click.option(
     "--rate-mbit",
     type=click.FloatRange(min=0, min_open=True),
@@ -120,17 +175,12 @@ def _model_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--trial", type=int, help="Trial of --ran (default: the first completed one).")
 @json_option(
     *("topology", "algorithm", "routing", "rate_mbit", "iteration_s", "parts", "ranks"),
-    *("critical_path", "sent_bytes", "formula_bytes", "files"),
+    *("critical_path", "sent_bytes", "formula_bytes", "files", "jobs"),
 )
 def command(
     topology: Topology | None,
-    trace: str | None,
-    groups: Path | None,
-    ranks: int | None,
-    shares: Path | None,
     algorithm: str,
     routing: str,
-    placement: str,
     rate_mbit: float,
     mtu: int,
     seed: int,
@@ -138,19 +188,21 @@ def command(
     ran: Path | None,
     trial: int | None,
     as_json: bool,
-    **model: Any,
+    **iteration: Any,
 ) -> None:
     """Simulate a training iteration: its time, and where the time goes.
 
     The iteration is that of a Chakra trace, or of a transformer with tensor, pipeline, data and
     expert parallelism. The parts of a rank's time are computation, exposed communication and
-    waiting. `run training` runs the same iteration on an emulated network (docs/training.md).
+    waiting. Several jobs (--job) run simultaneously, each on its own servers; other options apply
+    to all of them. `run training` runs the same on an emulated network (docs/training.md).
 
     \b
     pillarbox training bcube,4,1 --tp 4 --pp 2
     pillarbox training bcube,4,1 --tp 2 --pp 2 --ep 2 --algorithm bcube
     pillarbox training fattree,4 --tp 4 --pp 2 -o traces
     pillarbox training fattree,4 --trace 'traces/trace.%d.et'
+    pillarbox training bcube,4,1 --job 'tp=4 pp=2' --job 'dp=8' --placement random
     pillarbox training --ran training-20260301-101500-seed1 -o measured
     """
     if ran is not None:
@@ -161,7 +213,7 @@ def command(
     require(trial is None, "--trial names a trial of a run: add --ran RUN")
     require(topology is not None, "give a network, such as bcube,4,1, or a run: --ran RUN")
     assert topology is not None
-    from experiments.models.fluid.iteration import simulated_moments
+    from experiments.models.fluid.iteration import simulated_jobs, simulated_moments
     from experiments.models.workloads.training.breakdown import iteration_times
     from experiments.models.workloads.training.training_workload import (
         training_plan,
@@ -169,14 +221,17 @@ def command(
     )
     from experiments.models.workloads.workload import TRAINING, Workload
 
-    files = {"groups": groups and str(groups), "shares": shares and str(shares)}
-    given = {"trace": trace, "ranks": ranks, **files, **model}
-    options = {name: value for name, value in given.items() if value is not None}
-    workload = Workload(TRAINING, options={**options, "placement": placement})
+    options = given_options(iteration)
+    workload = Workload(TRAINING, options=options)
     plan = training_plan(topology, workload, algorithm, seed)
     moments = simulated_moments(topology, plan, routing, rate_mbit * 1e6, mtu)
+    alone = (
+        training_plan(topology, workload, algorithm, seed, alone=job.name) for job in plan.jobs
+    )
+    jobs = simulated_jobs(topology, plan, moments, alone, routing, rate_mbit * 1e6, mtu)
     times = iteration_times(plan, moments)
-    formula = None if trace else transformer_of(options, topology.servers, seed).bytes_moved()
+    modelled = not {"trace", "jobs"} & options.keys()
+    formula = transformer_of(options, topology.servers, seed).bytes_moved() if modelled else None
     written = _written_files(plan, moments, out)
     data = {
         "topology": topology.spec,
@@ -187,8 +242,16 @@ def command(
         "sent_bytes": plan.bytes_by_label(),
         "formula_bytes": formula,
         "files": written,
+        "jobs": [_job_as_json(topology, one) for one in jobs],
     }
-    answer(as_json, data, _iteration_text(topology, plan, times, formula, written))
+    text = (
+        _jobs_text(topology, plan, jobs)
+        if jobs
+        else _iteration_text(topology, plan, times, formula)
+    )
+    if written:
+        text += f"\n\n{len(written)} trace files: {written[0]} ..."
+    answer(as_json, data, text)
 
 
 def _write_measured_trace(ran: Path, trial: int | None, out: Path, as_json: bool) -> None:
@@ -217,7 +280,7 @@ def _times_as_json(
 ) -> dict[str, Any]:
     return {
         "iteration_s": times.total_s,
-        "parts": {part: times.mean_s(part) for part in ("compute_s", "exposed_s", "waiting_s")},
+        "parts": {part: times.mean_s(part) for part in PARTS},
         "ranks": [
             {
                 "rank": one.rank,
@@ -233,12 +296,40 @@ def _times_as_json(
     }
 
 
+def _job_as_json(topology: Topology, one: JobTimes) -> dict[str, Any]:
+    return {
+        "job": one.job.name,
+        "servers": list(map(topology.address, one.servers)),
+        "iterations": one.job.iterations,
+        "alone_s": one.alone_s,
+        "together_s": one.together_s,
+        "slowdown": one.slowdown,
+        **{part: one.together.mean_s(part) / one.job.iterations for part in PARTS},
+    }
+
+
+def _jobs_text(topology: Topology, plan: IterationPlan, jobs: Sequence[JobTimes]) -> str:
+    """Return several jobs as text: the time of an iteration alone and together."""
+    from experiments.base.text import columns
+
+    rows = [["job", "ranks", "servers", "alone, s", "together, s", "slowdown", "waiting"]]
+    for one in jobs:
+        shown = [topology.address(server) for server in one.servers[:MOST_SERVERS_SHOWN]]
+        if len(one.servers) > MOST_SERVERS_SHOWN:
+            shown.append("...")
+        waiting = one.together.mean_s("waiting_s") / (one.together.total_s or 1.0)
+        times = (f"{one.alone_s:.3g}", f"{one.together_s:.3g}", f"{one.slowdown:.3f}")
+        count = str(len(one.servers))
+        rows.append([one.job.name, count, " ".join(shown), *times, f"{waiting:.0%}"])
+    title = f"{topology.spec}: {plan.graph.ranks} ranks, {len(jobs)} jobs, {plan.algorithm}"
+    return f"{title}\n\n{columns(rows, (1, 3, 4, 5, 6))}"
+
+
 def _iteration_text(
     topology: Topology,
     plan: IterationPlan,
     times: IterationTimes,
     formula: dict[str, int] | None,
-    files: list[str],
 ) -> str:
     """Return an iteration as text: its time, the parts of each rank, bytes and critical path."""
     from experiments.base import units
@@ -246,12 +337,7 @@ def _iteration_text(
 
     total_s = times.total_s or 1.0
     shares = ", ".join(
-        f"{title} {times.mean_s(part) / total_s:.1%}"
-        for title, part in (
-            ("computation", "compute_s"),
-            ("exposed communication", "exposed_s"),
-            ("waiting", "waiting_s"),
-        )
+        f"{title} {times.mean_s(part) / total_s:.1%}" for part, title in PARTS.items()
     )
     path = ", ".join(f"{label} {units.time(s)}" for label, s in times.path_by_label().items())
     rows = [
@@ -281,8 +367,6 @@ def _iteration_text(
     ]
     if len(times.ranks) > MOST_RANKS_SHOWN:
         lines.append(f"... and {len(times.ranks) - MOST_RANKS_SHOWN} more ranks: see --json")
-    if files:
-        lines += ["", f"{len(files)} trace files: {files[0]} ..."]
     return "\n".join(lines)
 
 

@@ -44,6 +44,9 @@ class System(LabSettings):
     at_load: float | None = field(default=None, kw_only=True)
     # Traffic tool, overriding the workload's: several systems compare tools on one network.
     tool: str = field(default="", kw_only=True)
+    # Job of the workload that runs alone, on the servers that it has next to the other jobs; ""
+    # runs all jobs.
+    job: str = field(default="", kw_only=True)
     # Number of machines that the network runs on (docs/machines.md).
     machines: int = field(default=1, kw_only=True)
     # Cluster that provides the machines; "" is this computer. The trials of systems with
@@ -82,6 +85,15 @@ class System(LabSettings):
     @property
     def name(self) -> str:
         """Name of the system in tables and figures."""
+        return (
+            f"{self.name_with_all_jobs}, job {self.job} alone"
+            if self.job
+            else (self.name_with_all_jobs)
+        )
+
+    @property
+    def name_with_all_jobs(self) -> str:
+        """Name of the system in which all jobs of the workload run."""
         load = "" if self.at_load is None else f"at {self.at_load:g}"
         tcp = Path(self.tcp).name.partition(".")[0]
         transport = self.transport if self.multipath else ""

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from experiments.base.files import toml_in
-from experiments.models.workloads.workload import POISSON, check_load
+from experiments.models.workloads.training.training_workload import ITERATION_OPTIONS, job_names
+from experiments.models.workloads.workload import POISSON, TRAINING, check_load
 from experiments.runs.plans.catalogue import EXPERIMENTS
 from experiments.runs.plans.experiment import Experiment, System
 from experiments.runs.plans.experiment_checks import check_experiment
@@ -73,6 +74,7 @@ def _checked_experiment(
     ):  # --set can make compared systems equal: drop duplicates.
         values["systems"] = [one for at, one in enumerate(systems) if one not in systems[:at]]
     experiment = under_loads(experiment_of(values, calibrated_mbit), loads)
+    experiment = with_jobs_alone(experiment)
     check_experiment(experiment)
     return experiment
 
@@ -108,6 +110,46 @@ def under_loads(experiment: Experiment, loads: Sequence[float]) -> Experiment:
         for load in loads
     )
     return replace(experiment, systems=systems or experiment.systems)
+
+
+def with_jobs_alone(experiment: Experiment) -> Experiment:
+    """Return an experiment of several jobs with a system for each job alone, after that of all.
+
+    Systems remain as they are if some of them name a job.
+    """
+    options = experiment.workload.options
+    names = job_names(options) if experiment.workload.pattern == TRAINING else []
+    for one in experiment.systems:
+        require(
+            one.job in ("", *names),
+            f"a system of {experiment.name} has the unknown job {one.job!r}: "
+            f"{meant(one.job, names) if names else 'the workload has no jobs'}",
+        )
+    if len(names) < 2 or any(one.job for one in experiment.systems):
+        return experiment
+    systems = tuple(replace(one, job=name) for one in experiment.systems for name in ("", *names))
+    return replace(experiment, systems=systems)
+
+
+def with_iteration_options(experiment: Experiment, options: Mapping[str, Any]) -> Experiment:
+    """Return an experiment with other options of its training iteration.
+
+    A trace or jobs replace the model of the plan.
+    """
+    if not options:
+        return experiment
+    workload = experiment.workload
+    require(
+        workload.pattern == TRAINING,
+        f"--{next(iter(options)).replace('_', '-')} describes a training iteration, and the "
+        f"traffic of {experiment.name} is {workload.pattern}: choose `run {TRAINING}`",
+    )
+    kept = workload.options
+    if "trace" in options or "jobs" in options:
+        kept = {name: one for name, one in kept.items() if name not in ITERATION_OPTIONS}
+    systems = tuple(one for one in experiment.systems if not one.job)
+    changed = replace(workload, options={**kept, **options})
+    return with_jobs_alone(replace(experiment, systems=systems, workload=changed))
 
 
 def repeated_systems(values: dict[str, Any]) -> dict[str, Any]:

@@ -197,6 +197,7 @@ def _template_values(
         "comparisons": tables.comparisons(found),
         "operations": collective_section.operations(found),
         "iterations": training_section.iterations(found),
+        "jobs": training_section.jobs(found),
         "workload": tables.workload(plan) if plan else "",
         "faults": tables.faults(plan, found.networks) if plan else [],
         "systems": tables.systems(found),

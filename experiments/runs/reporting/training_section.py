@@ -8,6 +8,7 @@ import pandas as pd
 
 from experiments.runs.reporting.run_reading import RunContents
 from experiments.runs.reporting.tables import Row, Table
+from experiments.runs.trials.job_slowdowns import TITLES, slowdowns_in
 from experiments.runs.trials.statistics import estimate
 from experiments.runs.trials.summary import value_and_interval
 
@@ -21,6 +22,12 @@ NOTE = (
     "rank does not compute and its data is on its way. Simulated is the time of the same "
     "iteration in the fluid model over the paths in use. The longest wait is the largest mean "
     "waiting time of one rank for another."
+)
+
+ABOUT_JOBS = (
+    "Time of an iteration of each job, alone and together with the other jobs, on the same "
+    "servers: means over valid trials. Simulated is the slowdown in the fluid model over the paths "
+    "in use."
 )
 
 
@@ -37,6 +44,12 @@ def iterations(found: RunContents) -> Table:
             cells = [system, *_part_cells(shown), _longest_wait(own)]
             rows.append(Row(cells, doubtful=valid.empty))
     return Table(COLUMNS, rows, frozenset(range(1, len(PARTS) + 1)), NOTE)
+
+
+def jobs(found: RunContents) -> Table:
+    """Return the report's table of several jobs: iterations alone and together."""
+    rows = [Row(one.cells()) for one in slowdowns_in(found.tables["jobs"])]
+    return Table(list(TITLES), rows, frozenset(range(2, len(TITLES))), ABOUT_JOBS)
 
 
 def _part_cells(trials: pd.DataFrame) -> Iterator[str]:

@@ -162,8 +162,9 @@ def _flows_and_plan(
     if workload.pattern == TRAINING:
         from experiments.models.workloads.training.training_workload import training_plan
 
+        system = trial.system
         iteration = training_plan(
-            trial.system.topology, workload, trial.system.algorithm, trial.seed
+            system.topology, workload, system.algorithm, trial.seed, system.job
         )
         return iteration.live_flows(), iteration
     topology, algorithm = trial.system.topology, trial.system.algorithm

@@ -77,7 +77,7 @@ def outcome(order: TrialOrder, found: TrialMeasurements) -> Outcome:
         totals |= loads(order, found)
         flows = [row | more for row, more in zip(flows, flow_columns(order, found), strict=True)]
         totals |= slowdowns_of(flows) | together_of(order, flows)
-    training_totals, training_tables = training_results(order, found)
+    training_totals, training_tables = training_results(order, found, ideal)
     totals |= training_totals
     # The hops of a file distribution and collective transfers wait for each other.
     comparable = best is not None and order.plan is None

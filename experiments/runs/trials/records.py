@@ -242,6 +242,11 @@ class Run:
         return self._table("nodes")
 
     @cached_property
+    def jobs(self) -> pandas.DataFrame:
+        """Table of jobs: one row for each of several jobs in one network."""
+        return self._table("jobs")
+
+    @cached_property
     def classes(self) -> pandas.DataFrame:
         """Table of classes: one row for each size class of arriving flows."""
         return self._table("classes")

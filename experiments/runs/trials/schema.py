@@ -171,6 +171,19 @@ NODES = {
     "begin_s": "float64",
     "end_s": "float64",
 }
+# Table of the jobs of a workload with several jobs; times are those of one iteration.
+JOBS = {
+    "job": "string",
+    "together": "string",  # Name of the system in which all jobs run.
+    "alone": "boolean",  # True if the trial ran this job only.
+    "ranks": "int64",
+    "iterations": "int64",
+    "iteration_s": "float64",  # Mean over the job's iterations, as the next ones.
+    "ideal_s": "float64",  # Simulated over the paths in use; missing if unknown.
+    "compute_s": "float64",  # Mean over ranks, as the next two.
+    "exposed_s": "float64",
+    "waiting_s": "float64",
+}
 # Table of the subflows of Multipath TCP flows in each interval.
 SUBFLOWS = {
     "flow": "int64",
@@ -201,6 +214,7 @@ TABLES = {
     "classes": CLASSES,
     "ranks": RANKS,
     "nodes": NODES,
+    "jobs": JOBS,
     "subflows": SUBFLOWS,
 }
 SOME_RUNS = (
@@ -208,6 +222,7 @@ SOME_RUNS = (
     "classes",
     "ranks",
     "nodes",
+    "jobs",
     "subflows",
 )  # Tables of records written only if they have rows.
 # Columns that older records of this version may lack.

@@ -16,7 +16,7 @@ from experiments.base.text import columns
 from experiments.base.units import three_figures
 from experiments.models.workloads.flows import COMPLETED, FAILED
 from experiments.models.workloads.workload import TRAINING
-from experiments.runs.trials import aa_check, slowdowns
+from experiments.runs.trials import aa_check, job_slowdowns, slowdowns
 from experiments.runs.trials.statistics import Comparison, Estimate, compare, estimate, paired
 
 if TYPE_CHECKING:
@@ -246,6 +246,7 @@ def text_of(run: Run) -> str:
     blocks = [
         "\n".join([columns(rows, range(1, len(rows[0]))), *notes]),
         slowdowns.text_of(run),
+        job_slowdowns.text_of(run),
         sentences(
             [*comparisons(found, main), *aa_check_sentences(run), *_failed_flows_lines(found)]
         ),

@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Any
 from experiments.models.workloads.training.breakdown import (
     IterationTimes,
     Moments,
+    RankTime,
     iteration_times,
 )
 from experiments.models.workloads.training.iteration_plan import IterationPlan
 from experiments.models.workloads.training.trace import Trace
-from experiments.models.workloads.training.training_workload import trace_of
+from experiments.models.workloads.training.training_workload import workload_trace
 from experiments.runs.trials.order import TrialMeasurements, TrialOrder
 from topos.base.errors import require
 from topos.base.topology import Topology
 
 if TYPE_CHECKING:
+    from experiments.models.fluid.ideal import Ideal
     from experiments.runs.trials.records import Run
 
 Row = dict[str, Any]
@@ -26,7 +28,7 @@ PARTS = ("compute_s", "exposed_s", "waiting_s")
 
 
 def training_results(
-    order: TrialOrder, found: TrialMeasurements
+    order: TrialOrder, found: TrialMeasurements, ideal: Ideal | None
 ) -> tuple[Row, Mapping[str, Sequence[Row]]]:
     """Return totals and tables of a trial's training iteration, empty if it did not complete."""
     moments = [
@@ -36,13 +38,43 @@ def training_results(
     ]
     if order.iteration is None or not moments or len(moments) < len(found.steps):
         return {}, {}
-    times = iteration_times(order.iteration, moments)
-    totals = {part: times.mean_s(part) for part in PARTS}
+    plan = order.iteration
+    times = [
+        iteration_times(plan, moments, ranks)
+        for ranks in [job.ranks for job in plan.jobs] or [range(plan.graph.ranks)]
+    ]
+    ranks = [rank for one in times for rank in one.ranks]
+    totals = {part: sum(getattr(one, part) for one in ranks) / len(ranks) for part in PARTS}
     tables = {
-        "ranks": rank_rows(order.topology, order.iteration, times),
-        "nodes": node_rows(order.iteration, moments),
+        "ranks": rank_rows(order.topology, plan, ranks),
+        "nodes": node_rows(plan, moments),
+        "jobs": job_rows(order, plan, times, ideal),
     }
     return totals, tables
+
+
+def job_rows(
+    order: TrialOrder, plan: IterationPlan, times: Sequence[IterationTimes], ideal: Ideal | None
+) -> list[Row]:
+    """Return the times of each job as rows of the table `jobs`; empty without several jobs."""
+    system = order.trial.system
+    steps_s = None if ideal is None else ideal.step_end_s
+    rows = []
+    for job, found in zip(plan.jobs, times, strict=bool(plan.jobs)):
+        ideal_s = None if steps_s is None else plan.end_of_job_s(job, steps_s)
+        row = {"iteration_s": found.total_s, "ideal_s": ideal_s}
+        row |= {part: found.mean_s(part) for part in PARTS}
+        rows.append(
+            {
+                "job": job.name,
+                "together": system.name_with_all_jobs,
+                "alone": bool(system.job),
+                "ranks": len(job.ranks),
+                "iterations": job.iterations,
+                **{key: None if s is None else s / job.iterations for key, s in row.items()},
+            }
+        )
+    return rows
 
 
 def measured_trace(run: Run, number: int | None) -> tuple[Trace, dict[tuple[int, int], Times]]:
@@ -67,7 +99,7 @@ def measured_trace(run: Run, number: int | None) -> tuple[Trace, dict[tuple[int,
     name = rows.system.iloc[0]
     (system,) = (one for one in run.plan.systems if one.name == name)
     seed = int(next(one["seed"] for one in run.records if one["trial"] == trial))
-    trace = trace_of(run.plan.workload.options, system.topology.servers, seed)
+    trace = workload_trace(run.plan.workload.options, system.topology.servers, seed, system.job)
     times_us = {
         (int(row.rank), int(row.node)): (
             round(row.begin_s * 1e6),
@@ -78,10 +110,10 @@ def measured_trace(run: Run, number: int | None) -> tuple[Trace, dict[tuple[int,
     return trace, times_us
 
 
-def rank_rows(topology: Topology, plan: IterationPlan, times: IterationTimes) -> list[Row]:
+def rank_rows(topology: Topology, plan: IterationPlan, times: Sequence[RankTime]) -> list[Row]:
     """Return the parts of each rank's time as rows of the table `ranks`."""
     rows = []
-    for one in times.ranks:
+    for one in times:
         longest, waits_for_s = next(iter(one.waits_for), (None, None))
         rows.append(
             {

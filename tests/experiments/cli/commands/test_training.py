@@ -84,9 +84,21 @@ def test_random_placement_is_slower_in_a_tree() -> None:
     network = ("tree,4,4", "--tp", "4", *SMALL)
     near, far = (
         answered(*network, "--placement", placement, "--seed", "3")["iteration_s"]
-        for placement in ("paper", "random")
+        for placement in ("packed", "random")
     )
     assert near < far
+
+
+def test_jobs_of_separate_switches_do_not_slow_each_other_down() -> None:
+    jobs = ("--job", "tp=4 dp=1", "--job", "operation=all-reduce bytes=400000 ranks=4 name=sums")
+    found = answered("dcell,4,1", *jobs, *SMALL, "--placement", "paper")
+    assert [one["job"] for one in found["jobs"]] == ["0", "sums"]
+    assert [one["servers"][0] for one in found["jobs"]] == ["0.0", "1.0"]
+    assert [one["slowdown"] for one in found["jobs"]] == pytest.approx([1.0, 1.0])
+    assert found["formula_bytes"] is None
+    told = CliRunner().invoke(command, ["dcell,4,1", *jobs, *SMALL])
+    assert "sums" in told.output
+    assert "1.000" in told.output
 
 
 def test_options_are_those_of_the_transformer() -> None:
@@ -143,4 +155,4 @@ def test_trace_of_a_run_has_its_times(tmp_path: Path) -> None:
 def test_unmatched_ranks_of_a_trace(tmp_path: Path) -> None:
     write_trace(drawn_trace(), tmp_path)
     told = CliRunner().invoke(command, ["tree,2,1", "--trace", str(tmp_path / "trace.%d.et")])
-    assert "has 2 servers, and this workload 4 ranks" in str(told.exception)
+    assert "has 2 servers, and this workload has 4 ranks" in str(told.exception)

@@ -6,23 +6,26 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from experiments.cli.commands.run import command
 from experiments.lab.traffic.collective_tool import TransferResult
 from experiments.models.workloads.training.chakra_files import write_trace
 from experiments.models.workloads.workload import TRAINING, Workload
 from experiments.runs.plans.experiment import Experiment, System
-from experiments.runs.plans.loading import load
+from experiments.runs.plans.loading import load, with_jobs_alone
 from experiments.runs.reporting import tables
 from experiments.runs.reporting.collective_section import operations
 from experiments.runs.reporting.run_reading import read
 from experiments.runs.reporting.training_section import iterations
+from experiments.runs.reporting.training_section import jobs as jobs_table
 from experiments.runs.trials.diff import difference
 from experiments.runs.trials.diff import text_of as difference_text
 from experiments.runs.trials.experiment_run import run
+from experiments.runs.trials.job_slowdowns import job_slowdowns
 from experiments.runs.trials.order import TrialMeasurements, TrialOrder
-from experiments.runs.trials.summary import COMPLETION, main_of
+from experiments.runs.trials.summary import COMPLETION, main_of, text_of
+from experiments.runs.trials.training_results import measured_trace
 from experiments.runs.trials.trial_process import TrialDisplay
 from tests.experiments.models.workloads.training.drawn_trace import drawn_trace
 from tests.experiments.runs.trials.test_experiment_run import FakeTrials
@@ -128,13 +131,83 @@ def test_trace_of_a_file(tmp_path: Path) -> None:
     assert "tree,4,1, repeat 1: 4 flows" in told.output
 
 
+def dry_run(*words: str) -> Result:
+    return CliRunner().invoke(command, [*words, "--dry-run"])
+
+
+def test_options_of_the_iteration_on_the_command_line() -> None:
+    told = dry_run(TRAINING, "--tp", "4", "--pp", "2", "--ep", "2", "--dp", "2")
+    assert told.exit_code == 0, told.exception
+    assert "bcube,4,1, repeat 1: 48 flows" in told.output
+    told = dry_run(TRAINING, "--job", "tp=4", "--job", "dp=8", "--repeats", "1")
+    assert told.exit_code == 0, told.exception
+    for system in ("tree,4,4", "tree,4,4, job 0 alone", "tree,4,4, job 1 alone"):
+        assert f"{system}, repeat 1" in told.output
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--dp", "3"), "tp x pp x dp = 4 x 2 x 3 = 24 ranks, and there are 16 servers: choose dp"),
+        (("--ep", "4"), "there are 16 servers: choose ep of at most 2"),
+        (("--job", "tp"), "'tp' is no option of a job"),
+        (("--job", " "), "a job has no options"),
+    ],
+)
+def test_wrong_options_of_the_iteration(options: tuple[str, ...], words: str) -> None:
+    assert words in str(dry_run(TRAINING, *options).exception)
+
+
+def test_options_of_an_iteration_need_one() -> None:
+    assert "choose `run training`" in str(dry_run("quick", "--micro-batches", "3").exception)
+
+
+def test_jobs_run_together_and_alone(tmp_path: Path) -> None:
+    """Every step takes twice as long next to the other job."""
+
+    class Slower(FakeIterations):
+        def __call__(self, order: TrialOrder, live: TrialDisplay, log: Path) -> TrialMeasurements:
+            found = super().__call__(order, live, log)
+            if order.trial.system.job:
+                return found
+            steps = (
+                one._replace(begin_s=2 * one.begin_s, end_s=2 * one.end_s) for one in found.steps
+            )
+            return replace(found, steps=tuple(steps))
+
+    jobs = [{"name": "a", **SMALL, "pp": 1}, {"name": "b", **SMALL, "tp": 1, "iterations": 2}]
+    workload = Workload(TRAINING, options={"jobs": jobs})
+    systems = (System("tree,2,2", rate_mbit=20.0, label="a tree"),)
+    mixed = with_jobs_alone(replace(ITERATION, systems=systems, workload=workload))
+    assert [one.name for one in mixed.systems][1:] == ["a tree, job a alone", "a tree, job b alone"]
+    found = run(mixed, tmp_path / "run", measure=Slower())
+    assert len(found.jobs) == 2 * (2 + 2)  # repeats, jobs together and alone
+    assert set(found.jobs.together) == {"a tree"}
+    first, second = job_slowdowns(found)
+    assert (first.job, first.slowdown.value, first.ranks) == ("a", pytest.approx(2.0), 2)
+    assert (second.job, second.slowdown.value) == ("b", pytest.approx(2.0))
+    assert first.simulated >= 1.0
+    ended = found.nodes[found.nodes.system == "a tree, job b alone"].end_s.max()
+    assert second.alone_s.value == pytest.approx(ended / 2)
+    assert [row.cells[1] for row in jobs_table(read(tmp_path / "run")).rows] == ["a", "b"]
+    assert "together, s" in text_of(found)
+    trace, _ = measured_trace(found, None)
+    assert len(trace.ranks) in (2, 4)
+
+
+def test_a_system_names_a_job_of_the_workload() -> None:
+    strange = replace(ITERATION, systems=(System("tree,2,2", job="c"),))
+    with pytest.raises(PillarboxError, match="unknown job 'c': the workload has no jobs"):
+        with_jobs_alone(strange)
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
         (["workload.options.tp=3"], "hidden (512) must be a multiple of 4 tp (12)"),
-        (["workload.options.tp=32"], "has 16 servers, and this workload 64 ranks"),
+        (["workload.options.tp=32"], "tp x pp = 32 x 2 = 64 ranks, and there are 16 servers"),
         (["workload.options.tpp=3"], "has no option 'tpp'"),
-        (["workload.options.placement=best"], "options.placement is paper"),
+        (["workload.options.placement=best"], "options.placement is packed"),
         (["workload.options.ranks=3"], "the option ranks needs a trace"),
         (["workload.options.trace=none.%d.et"], "the option tp describes a transformer"),
         (["workload.volume_bytes=3"], "omit volume_bytes"),
