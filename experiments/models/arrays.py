@@ -33,9 +33,12 @@ Floats: TypeAlias = "NDArray[numpy.float64]"
 Bools: TypeAlias = "NDArray[numpy.bool_]"
 
 Float64: TypeAlias = Annotated[float, "f8"]
+Int8: TypeAlias = Annotated[int, "i1"]
+Int16: TypeAlias = Annotated[int, "i2"]
 Int32: TypeAlias = Annotated[int, "i4"]
 Int64: TypeAlias = Annotated[int, "i8"]
 Flag: TypeAlias = Annotated[bool, "b1"]
+CACHE_LINE = 64  # bytes
 Record_co = TypeVar("Record_co", covariant=True)
 
 
@@ -51,7 +54,7 @@ class Records(Protocol[Record_co]):
 
 
 def zero_records(kind: type[Record_co], count: int) -> Records[Record_co]:
-    """Return an array of records whose fields are all 0.
+    """Return an array of records whose fields are all 0; the first begins a cache line.
 
     >>> class Link:
     ...     first: Int32
@@ -61,5 +64,8 @@ def zero_records(kind: type[Record_co], count: int) -> Records[Record_co]:
     """
     fields = get_type_hints(kind, include_extras=True)
     widths = [(name, *one.__metadata__) for name, one in fields.items()]
-    found: Records[Record_co] = numpy.zeros(count, numpy.dtype(widths, align=True))
+    layout = numpy.dtype(widths, align=True)
+    memory = numpy.zeros(count * layout.itemsize + CACHE_LINE, numpy.uint8)
+    start = -memory.ctypes.data % CACHE_LINE
+    found: Records[Record_co] = memory[start : start + count * layout.itemsize].view(layout)
     return found

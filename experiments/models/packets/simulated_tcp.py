@@ -20,17 +20,18 @@ from experiments.models.fluid.directed_links import (
 from experiments.models.fluid.ideal import ETHERNET_BYTES, MULTIPATH_BYTES, TCP_IP_BYTES
 from experiments.models.packets.congestion import CONTROLS, DELAY
 from experiments.models.packets.controls.dctcp import FIRST_ALPHA
+from experiments.models.packets.link_events import empty_link_calendar
 from experiments.models.packets.multipath import no_shared_data, share_data
-from experiments.models.packets.packet_engine import (
-    EVENTS,
-    FIRST_PACKETS,
-    MOST_ACTIVE,
-    OWN_PACKETS,
-    FrameParameters,
-    SimulationState,
-    run_packet_simulation,
-)
+from experiments.models.packets.packet_engine import OWN_PACKETS, run_packet_simulation
 from experiments.models.packets.sender import FIRST_WINDOW
+from experiments.models.packets.simulation_state import (
+    COUNTS,
+    EVENTS,
+    MOST_ACTIVE,
+    FrameParameters,
+    Samples,
+    SimulationState,
+)
 from experiments.models.packets.state import NEVER, NONE, Link, Packet, TcpFlow
 from experiments.models.port_bursts import super_packet_segments
 from topos.base.errors import require
@@ -43,6 +44,7 @@ BACKLOG_PACKETS = 1000
 RECEIVER_BYTES = 3_000_000
 # initial receive window in bytes: handshakes carry no more (RFC 7323, section 2.2)
 FIRST_BYTES = 65_535
+FIRST_PACKETS = 1 << 12  # initial number of packet records
 DRAWN = 1 << 16  # count of pregenerated random numbers, which the simulation reuses in turn
 MOST_SEGMENTS = 1 << 31
 AT_REST_S = 1e-4  # seconds that programs take to send and to answer in an idle network
@@ -189,25 +191,26 @@ def simulate_tcp_flows(
         links=links,
         flows=flows,
         packets=zero_records(Packet, FIRST_PACKETS),
+        data_acked=numpy.zeros(0 if subflows is None else FIRST_PACKETS, numpy.int32),
         unused=numpy.arange(FIRST_PACKETS, dtype=numpy.int32),
-        paths=numpy.concatenate([one.links for one in directions]).astype(numpy.int32),
-        order=firsts[numpy.argsort(start_s, kind="stable")],
+        paths=_marked_paths(directions),
         arrived=numpy.zeros(segments, bool),
         sent_as=numpy.zeros(segments, numpy.int32),
         shared=shared,
-        events=empty_event_heap(len(links) + 2 * len(flows)),
-        wanted_s=numpy.full(2 * len(flows), NEVER),
-        moments_s=moments,
-        sampled=sampled.astype(numpy.int64),
-        queued=numpy.zeros((len(moments), len(sampled))),
-        delivered=numpy.zeros(len(moments)),
-        active=numpy.zeros(len(moments), numpy.int64),
-        counts=numpy.zeros(8, numpy.int64),
-        total=numpy.zeros(1),
+        calendar=empty_link_calendar(len(links)),
+        timers=empty_event_heap(2 * len(flows)),
+        counts=numpy.zeros(COUNTS, numpy.int64),
         chance=numpy.random.default_rng(seed).random(DRAWN),
-        until_s=float(until_s),
     )
-    run_packet_simulation(state)
+    samples = Samples(
+        moments_s=moments,
+        links=sampled.astype(numpy.int64),
+        queued=numpy.zeros((len(moments), len(sampled))),
+        delivered=numpy.zeros(len(moments), numpy.int64),
+        active=numpy.zeros(len(moments), numpy.int64),
+    )
+    order = numpy.argsort(start_s, kind="stable")
+    run_packet_simulation(state, samples, firsts[order], start_s[order], float(until_s))
     in_order = flows["expected"] if subflows is None else shared.connections["expected"]
     return TcpSimulationResults(
         begin_s=flows["begin_s"][firsts],
@@ -218,9 +221,9 @@ def simulate_tcp_flows(
         passed=links["passed"].copy(),
         dropped=links["dropped"].copy(),
         arrived_bytes=numpy.minimum(in_order * tcp.segment_bytes, volume_bytes),
-        delivered_bits=state.delivered * 8,
-        active=state.active,
-        queued_bytes=state.queued,
+        delivered_bits=8.0 * samples.delivered.astype(numpy.float64),
+        active=samples.active,
+        queued_bytes=samples.queued,
         events=int(state.counts[EVENTS]),
         most_active=int(state.counts[MOST_ACTIVE]),
     )
@@ -265,9 +268,9 @@ def _flow_records(
     flows["begin_s"], flows["end_s"] = start_s, numpy.nan
     forth, back = directions
     flows["control"] = CONTROLS.index(tcp.congestion)
-    flows["path"], flows["path_end"] = forth.starts[:-1], forth.starts[1:]
+    flows["path"] = numpy.where(numpy.diff(forth.starts), forth.starts[:-1], NONE)
     flows["back"] = back.starts[:-1] + len(forth.links)
-    flows["back_end"] = back.starts[1:] + len(forth.links)
+    flows["timer_s"] = flows["timer_due_s"] = flows["answer_s"] = flows["answer_due_s"] = NEVER
     flows["window"] = min(FIRST_WINDOW, max(FIRST_BYTES // tcp.segment_bytes, 1))
     flows["threshold"] = flows["epoch_s"] = flows["ever_s"] = flows["increase"] = NEVER
     flows["round_end"] = NONE
@@ -278,6 +281,15 @@ def _flow_records(
     if tcp.congestion == CONTROLS[DELAY]:
         flows["ever_s"] = flows["round_trip_s"]
     return flows, int(segments.sum())
+
+
+def _marked_paths(directions: list[Routes]) -> Ints:
+    """Return the links of all paths, the last link of each path as its complement."""
+    links = numpy.concatenate([one.links for one in directions]).astype(numpy.int32)
+    ends = numpy.cumsum(numpy.concatenate([numpy.diff(one.starts) for one in directions])) - 1
+    ends = ends[ends >= 0]  # -1 for flows without a path that come before all others
+    links[ends] = ~links[ends]
+    return links
 
 
 def _idle_times_s(topology: Topology, directions: list[Routes], tcp: TcpParameters) -> Floats:

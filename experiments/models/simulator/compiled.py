@@ -27,6 +27,7 @@ from types import CodeType, FunctionType
 from typing import Any, TypeVar
 
 from experiments.base.interpreter import outside_current_directory
+from experiments.models.simulator.references import by_reference, native_by_reference
 
 with outside_current_directory():
     import numba
@@ -88,6 +89,8 @@ def _compiled(
     in_place: bool = False,
 ) -> Any:
     """Return numba's compiled dispatcher for a copy of the function."""
+    if function is by_reference:
+        return native_by_reference
     known = _globals_used(function, rules)
     callees = {
         name: _compiled(inspect.unwrap(value), kept=False, in_place=in_place)

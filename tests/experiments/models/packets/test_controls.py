@@ -14,7 +14,7 @@ from hypothesis import strategies as some
 from experiments.cli.commands import simulate
 from experiments.lab import controls as shipped
 from experiments.lab.linux import congestion as of_labs
-from experiments.models.packets import packet_engine
+from experiments.models.packets import link_queues, packet_engine
 from experiments.models.packets.congestion import (
     CONTROLS,
     CUBIC,
@@ -29,9 +29,11 @@ from experiments.models.packets.congestion import (
     reduce_window,
 )
 from experiments.models.packets.controls import dctcp, delay, scalable
-from experiments.models.packets.packet_engine import _enqueue_or_drop, _note_mark
+from experiments.models.packets.link_queues import enqueue_or_drop
+from experiments.models.packets.packet_engine import _note_mark
 from experiments.models.packets.sender import process_ack, process_timeout
 from experiments.models.packets.state import (
+    ACK,
     LOSS,
     NEVER,
     NONE,
@@ -306,17 +308,13 @@ def test_a_queue_marks_what_arrives_above_its_threshold(
         passed=0, dropped=0, delay_s=0.0, jitter_s=0.0, last_s=0.0, byte_s=1e-3, packet_s=0.0,
         mark_s=3.0, busy_s=5.0 + waiting,
     )  # fmt: skip
-    packet = SimpleNamespace(
-        flow=0, at=0, count=1, is_ack=True, number=0, marked=False, capable=capable
-    )
+    packet = SimpleNamespace(flow=0, count=1, kind=ACK, marked=False, capable=capable)
     state = SimpleNamespace(
-        packets=[packet], links=[link], flows=[SimpleNamespace(path=9, segments=1, last_bytes=1)],
-        paths=[0], frames=SimpleNamespace(overhead=1000, segment=0), chance=[0.0],
-        events=SimpleNamespace(),
-    )  # fmt: skip
+        packets=[packet], links=[link], frames=SimpleNamespace(overhead=1000), calendar=None
+    )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packet_engine, "add_event", lambda *_: None)
-        _enqueue_or_drop(state, 0, 5.0)  # type: ignore[arg-type]
+        patch.setattr(link_queues, "add_link_event", lambda *_: None)
+        enqueue_or_drop(state, 0, 0, 5.0)  # type: ignore[arg-type]
     assert packet.marked is marked
     assert link.busy_s == pytest.approx(6.0 + waiting)
 

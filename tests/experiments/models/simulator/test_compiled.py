@@ -7,11 +7,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any, NamedTuple
 
+import numba
 import numpy
 import pytest
 
 from experiments.base.files import CHECKOUT
+from experiments.models.arrays import Ints
 from experiments.models.simulator.compiled import (
     _compiled,
     digest,
@@ -19,6 +22,7 @@ from experiments.models.simulator.compiled import (
     native_in_place,
     numba_cache_folder,
 )
+from experiments.models.simulator.references import TupleReference, by_reference
 
 CALLED = """
 STEP = 1
@@ -123,6 +127,39 @@ def test_in_place_nobody_counts_who_uses_the_memory(
     assert found.tolist() == [5, 7]
     (code,) = _compiled(write, (), kept=True, in_place=True).inspect_llvm().values()
     assert "NRT_incref" not in code
+
+
+class Tables(NamedTuple):
+    """A named tuple of arrays, one of which is nested."""
+
+    rows: Ints
+    nested: tuple[Ints, Ints]
+    factor: int
+
+
+def doubled_sum(tables: Tables) -> int:
+    tables = by_reference(tables)
+    return sum_into(tables, 1) * tables.factor
+
+
+def sum_into(tables: Tables, place: int) -> int:
+    tables.nested[place][0] += tables.rows[0] + tables.rows[1]
+    return len(tables.rows) + tables.nested[place][0]
+
+
+@pytest.mark.parametrize("compiled", [native_in_place, lambda function: function])
+def test_a_tuple_by_reference_is_the_same_tuple(compiled: Callable[..., Any]) -> None:
+    sums = numpy.zeros(1, numpy.int64), numpy.zeros(1, numpy.int64)
+    assert compiled(doubled_sum)(Tables(numpy.array([3, 4]), sums, 2)) == 2 * (2 + 7)
+    assert [one.tolist() for one in sums] == [[0], [7]]
+
+
+def test_a_tuple_by_reference_is_not_copied() -> None:
+    sums = numpy.zeros(1, numpy.int64), numpy.zeros(1, numpy.int64)
+    tables = Tables(numpy.array([3, 4]), sums, 2)
+    caller, callee = (_compiled(one, kept=False, in_place=True) for one in (doubled_sum, sum_into))
+    caller.compile((numba.typeof(tables),))
+    assert {isinstance(types[0], TupleReference) for types in callee.signatures} == {True}
 
 
 @pytest.mark.parametrize(

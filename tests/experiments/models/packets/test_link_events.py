@@ -1,0 +1,83 @@
+"""The event queue of links: events come in the order of time, then of the links' numbers."""
+
+from __future__ import annotations
+
+import heapq
+from typing import Any
+
+import numpy
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+from experiments.models.arrays import zero_records
+from experiments.models.packets.link_events import (
+    CalendarState,
+    add_link_event,
+    empty_link_calendar,
+    first_link_event,
+    remove_link_event,
+)
+from experiments.models.packets.state import NONE, Link
+
+LINKS = 40
+
+
+def removed(calendar: CalendarState, links: Any) -> tuple[float, int]:
+    at = first_link_event(calendar, links)
+    remove_link_event(calendar, links, at)
+    return links[at].due_s, at
+
+
+def idle_links(count: int) -> tuple[CalendarState, Any]:
+    """Return a calendar and links whose records Python reads as compiled code does."""
+    calendar = empty_link_calendar(count)
+    clocks = calendar.clocks.view(numpy.recarray)  # type: ignore[attr-defined]
+    links = zero_records(Link, count).view(numpy.recarray)  # type: ignore[attr-defined]
+    return calendar._replace(clocks=clocks), links
+
+
+# Delays until a link's next event: ties, short ones, and more than a round through the calendar.
+DELAYS_S = some.sampled_from([0.0, 1e-9, 1e-6, 2e-6, 1e-4, 0.1, 50.0]) | some.floats(0, 1e-3)
+
+
+@settings(deadline=None)
+@given(
+    starts_s=some.lists(DELAYS_S, min_size=1, max_size=LINKS),
+    delays_s=some.lists(DELAYS_S, max_size=300),
+)
+def test_events_come_in_the_order_of_time_and_number(
+    starts_s: list[float], delays_s: list[float]
+) -> None:
+    calendar, links = idle_links(LINKS)
+    expected = [(due_s, at) for at, due_s in enumerate(starts_s)]
+    heapq.heapify(expected)
+    for at, due_s in enumerate(starts_s):
+        add_link_event(calendar, links, at, due_s)
+    for delay_s in delays_s:
+        now, at = removed(calendar, links)
+        assert (now, at) == heapq.heappop(expected)
+        add_link_event(calendar, links, at, now + delay_s)
+        heapq.heappush(expected, (now + delay_s, at))
+    while expected:
+        assert removed(calendar, links) == heapq.heappop(expected)
+    assert first_link_event(calendar, links) == NONE
+
+
+def test_an_event_may_precede_one_that_was_found() -> None:
+    calendar, links = idle_links(2)
+    add_link_event(calendar, links, 0, 1.0)
+    assert first_link_event(calendar, links) == 0
+    add_link_event(calendar, links, 1, 0.5)
+    assert [removed(calendar, links)[1] for _ in range(2)] == [1, 0]
+
+
+@pytest.mark.parametrize("spacing_s", [1e-9, 1e-2])
+def test_the_width_of_buckets_follows_the_events(spacing_s: float) -> None:
+    calendar, links = idle_links(LINKS)
+    for at in range(LINKS):
+        add_link_event(calendar, links, at, at * spacing_s)
+    for _ in range(3000):
+        now, at = removed(calendar, links)
+        add_link_event(calendar, links, at, now + LINKS * spacing_s)
+    assert 0.1 < spacing_s * calendar.clocks[0].per_s < 10
