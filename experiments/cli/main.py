@@ -52,7 +52,7 @@ SECTIONS = {
     "Observation": ("status", "why", "trace", "load", "capture", "follow", "dissector"),
     "Measurements": ("ping", "pingall", "iperf", "finish", "metrics"),
     "Faults and changes": (*VERBS, "heal", "revive", "cable", "grow", "shrink"),
-    "Teaching": ("grade-all", "sheets"),
+    "Teaching": ("grade-all", "class-network", "sheets"),
     "Maintenance": ("setup", "clean"),
 }
 if (CHECKOUT / "tests" / "commands").is_dir():

@@ -389,7 +389,7 @@ class Router:
 
     def _process_frame(self, port: int, peer: int, frame: Frame, now: float) -> list[Action]:
         """Process a received frame: a heart-beat directly, any other frame by `incoming`."""
-        if frame.ethertype == ETH_DCN and frame.data[1:2] == _HEART_BEAT:
+        if is_heart_beat(frame):
             header, body = DcnHeader.parse(frame.data)
             return self._receive_heart_beat(port, header, HeartBeat.parse(body), now)
         is_dcn = frame.ethertype == ETH_DCN and frame.data
@@ -478,6 +478,11 @@ class Router:
             return []
         self.counters["senders told of an unreachable destination"] += 1
         return [Deliver(answer)] if is_own else self._route_packet(answer, now)
+
+
+def is_heart_beat(frame: Frame) -> bool:
+    """Return True if a frame is a heart-beat of a neighbour."""
+    return frame.ethertype == ETH_DCN and frame.data[1:2] == _HEART_BEAT
 
 
 _HEART_BEAT = bytes([Protocol.HEART_BEAT])

@@ -58,7 +58,7 @@ FILLED_S = 0.1
 # Maximum number of heart-beats read from a port at a time, forged ones included: a full buffer.
 MOST_HEARD = 4096
 LEAST_START_S = 1.0  # seconds before a neighbour that was never heard counts as silent
-TRACES = 512  # maximum number of stored trace records of marked packets
+TRACES = 4096  # maximum number of stored trace records of marked packets
 
 
 class Forwarder:

@@ -58,6 +58,8 @@ class ChildKeeper:
         True to read the file even if this machine cannot prevent every forbidden action.
     without : iterable of str
         Layers of the seal to leave out, for tests.
+    cpu_s : int
+        CPU time limit of a child, in seconds.
     """
 
     def __init__(
@@ -68,8 +70,9 @@ class ChildKeeper:
         *,
         unsealed: bool = False,
         without: Iterable[str] = (),
+        cpu_s: int = CPU_S,
     ) -> None:
-        self.source = source
+        self.source, self.cpu_s = source, cpu_s
         self._allow_unsealed = unsealed
         self.unsealed: list[str] = []  # names of forbidden actions that the seal does not prevent
         self.waited_s = 0.0  # wall time of all answers of the student's code so far, in seconds
@@ -109,7 +112,7 @@ class ChildKeeper:
         mine, theirs = socket.socketpair()
         memory = max(LEAST_MEMORY_BYTES, MEMORY_BYTES // among)
         with theirs:
-            limits = {"cpu_s": CPU_S, "memory_bytes": memory}
+            limits = {"cpu_s": self.cpu_s, "memory_bytes": memory}
             self._send({"start": limits}, [theirs.fileno()])
         started = self._receive()
         self.unsealed = started["open"]
@@ -199,7 +202,7 @@ class SealedChild:
         """Kill the sealed child and raise ChildKilled with the reason."""
         ended_by = self.close()
         if ended_by == signal.SIGXCPU:
-            reason = f"it used up its {CPU_S} s of processor time"
+            reason = f"it used up its {self._keeper.cpu_s} s of processor time"
         elif ended_by not in (0, signal.SIGKILL):
             reason = f"its process ended by signal {ended_by}"
         raise ChildKilled(reason)

@@ -11,6 +11,8 @@ standard library; the modules that a lab allows were imported before the child w
     {"of": "digits", "network": "mine,13,5", "arguments": [7]}    ->  {"answer": [3, 1]}
     {"tell": "receive", "arguments": [0, 2, 2048, "4500...", 1.5], "observed": []}
                                         ->  {"answer": [[["deliver", "4500..."]], 0.012]}
+    {"tell": "silence", "arguments": [0, 2, 1.5], "observed": []}
+                                        ->  {"answer": [[], 0.012]}
 
 An unknown network is one of the file's own class (``mine``), made with the spec's numbers; ``of``
 asks for an attribute or method result of the network, or with null of the class.
@@ -156,16 +158,26 @@ class StudentModule:
         return found[0]
 
     def _make_router(
-        self, network: str, server: int, seed: int, timers: dict[str, float], now: float
+        self,
+        network: str,
+        server: int,
+        seed: int,
+        timers: dict[str, float],
+        now: float,
+        watched: bool = False,
     ) -> float:
         from hosts.base.router import Router
         from hosts.base.timers import Timers
 
         made = {"timers": Timers(**timers), "seed": seed, "now": now}
         self.router = self._derived_class(Router, "routers")(self._network(network), server, **made)
+        if watched:  # the forwarder sends heart-beats, and detects silent neighbours
+            self.router.leave_heart_beats_to_others()
+            self.router.leave_silence_to_others()
         return _seconds(self.router.next_poll)
 
     def _notify_router(self, what: str, arguments: list[Any], observed: list[list[Any]]) -> Any:
+        from hosts.base.path import Step
         from hosts.wire.frame import Frame
 
         for seen in observed:
@@ -175,6 +187,9 @@ class StudentModule:
             arguments = [port, peer, Frame(ethertype, bytes.fromhex(data)), now]
         elif what == "send":
             arguments = [bytes.fromhex(arguments[0]), arguments[1]]
+        elif what in ("heard", "silence"):
+            port, peer, *others = arguments
+            arguments = [Step(port, peer), *others]
         actions = getattr(self.router, what)(*arguments)
         return [[_action_lists(action) for action in actions], _seconds(self.router.next_poll)]
 

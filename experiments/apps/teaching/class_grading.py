@@ -137,7 +137,7 @@ def grade_all(
     with submissions.open_submissions(folder) as opened:
         names = [name for name in opened.names() if not name.startswith(".")]
         suffix = grading_engine.suffix_of(sheet.lab)
-        entries = _submission_entries(names, suffix)
+        entries = submission_entries(names, suffix)
         made = ClassMarks(title, sheet.lab.CHECKS, entries, [], threshold, bool(secret), word)
         to_grade = [pair for pair in zip(entries, names, strict=True) if not pair[0].refused]
         tasks = []
@@ -177,7 +177,7 @@ def grade_all(
     return made
 
 
-def _submission_entries(names: Sequence[str], suffix: str) -> list[GradedSubmission]:
+def submission_entries(names: Sequence[str], suffix: str) -> list[GradedSubmission]:
     """Return an ungraded submission per file name; refuse invalid or duplicate student IDs."""
     students = [name.removesuffix(suffix) for name in names]
     times = Counter(students)
@@ -288,11 +288,11 @@ def as_csv(made: ClassMarks) -> str:
         like = " ".join(f"{other} ({share:.0%})" for other, share in one.like)
         cells = [one.student, one.file, one.got, *got, one.days_late, like, one.remark]
         cells += [round(one.figures.get("score", 0.0), 3)] if made.leaderboard else []
-        rows.writerow([_safe_cell(cell) for cell in cells])
+        rows.writerow([safe_cell(cell) for cell in cells])
     return text.getvalue()
 
 
-def _safe_cell(value: object) -> object:
+def safe_cell(value: object) -> object:
     """Return a CSV cell that a spreadsheet does not interpret as a formula."""
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 

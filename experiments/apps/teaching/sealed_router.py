@@ -73,6 +73,7 @@ class SealedChildRouter(Router):
             "seed": seed,
             "timers": asdict(self.timers),
             "now": now,
+            "watched": self.watches_neighbours,
         }
         self._next_poll = _poll_time(child.ask({"router": made}), now)
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import socket
 import time
-from collections import Counter
-from collections.abc import Collection
-from contextlib import ExitStack
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -22,13 +23,17 @@ from hosts.base.failures import Failures
 from hosts.base.path import Path, switches_between
 from hosts.base.pinned_paths import pinned_path
 from hosts.linux.calls import readable
-from hosts.wire.marks import TRACED, udp_payload
+from hosts.wire.marks import TRACED, serial_of, udp_payload
 from topos.base.addressing import NO_PORTS, End, EndPorts
 from topos.base.errors import require
 from topos.base.topology import Topology
 
+LONGEST_PACKET = 1 << 16
 TRACE_PORT = 9  # UDP port of marked packets: the "discard" service
 TRACE_S = 2.0
+TRACE_PAIRS_S = 10.0
+# Maximum number of packets traced together: a server may record each one eight times (TRACES).
+MOST_PAIRS = 512
 NOWHERE: dict[str, Any] = {"delivered": False, "dropped": "", "lost_to": "", "lost_port": None}
 
 
@@ -88,11 +93,48 @@ class PacketTracer:
             self.send(serial, source, destination, source_port, ports)
             self._wait(listeners)
             deadline = time.monotonic() + TRACE_S
-            found = self._trace_from_records(self._forwarders, serial, source)
+            records = partial(self._records, self._forwarders, serial)
+            found = self._trace_from_records(records, source)
             while not (found["delivered"] or found["dropped"]) and time.monotonic() < deadline:
                 time.sleep(0.02)
-                found = self._trace_from_records(self._forwarders, serial, source)
+                found = self._trace_from_records(records, source)
         return found
+
+    def trace_pairs(self, pairs: Sequence[tuple[int, int]], wait_s: float) -> list[dict[str, Any]]:
+        """Send a marked packet between each pair of servers, all together; return their traces.
+
+        A packet is delivered if a socket on its destination receives it within `wait_s` after the
+        last packet was sent. At most `MOST_PAIRS` pairs fit into the servers' trace records.
+        """
+        require(self._forwarders is not None, "the servers of this network do not relay")
+        assert self._forwarders
+        require(len(pairs) <= MOST_PAIRS, f"trace at most {MOST_PAIRS} pairs together")
+        serials = [next(self._serials) for _ in pairs]
+        with ExitStack() as listening:
+            receivers = {
+                server: listening.enter_context(self.listener(server))
+                for server in {server for _, server in pairs} - {*self._dead}
+            }
+            for serial, (source, destination) in zip(serials, pairs, strict=True):
+                with suppress(OSError):  # the source is dead: it has no route
+                    self.send(serial, source, destination, 0)
+            received = _received_serials(receivers, len(pairs), wait_s)
+        records: dict[tuple[int, int], list[dict[str, Any]]] = defaultdict(list)
+        for server in range(self.topology.servers):
+            for one in self._forwarders.ask(server, "trace") or []:
+                records[one["serial"], server].append(one)
+        found = []
+        for serial, (source, destination) in zip(serials, pairs, strict=True):
+            trace = self._trace_from_records(partial(_records_at, records, serial), source)
+            arrived = trace["path"][-1] == self.topology.address(destination)
+            trace["delivered"] &= arrived and (destination, serial) in received
+            found.append(trace)
+        return found
+
+    @staticmethod
+    def _records(forwarders: ForwarderQueries, serial: int, server: int) -> list[dict[str, Any]]:
+        """Return a server's trace records of a packet."""
+        return [one for one in forwarders.ask(server, "trace") or [] if one["serial"] == serial]
 
     def listener(self, server: int) -> Any:
         """Return a socket that receives marked packets at a server; the caller closes it."""
@@ -146,18 +188,18 @@ class PacketTracer:
         return made
 
     def _trace_from_records(
-        self, forwarders: ForwarderQueries, serial: int, source: int
+        self, records: Callable[[int], list[dict[str, Any]]], source: int
     ) -> dict[str, Any]:
         """Return a packet's trace, assembled from the records of all servers that it passed.
 
-        A server without a record of the packet was not reached.
+        `records` returns the records of a server; one without a record of the packet was not
+        reached.
         """
         at, path = source, [self.topology.address(source)]
         seen: Counter[int] = Counter()
         found: dict[str, Any] = {**NOWHERE, "path": path}
         while True:
-            traces = forwarders.ask(at, "trace") or []
-            own = [one for one in traces if one["serial"] == serial]
+            own = records(at)
             if len(own) <= seen[at]:
                 return found
             # The marked packet was not lost here if the next server has recorded it.
@@ -172,6 +214,35 @@ class PacketTracer:
                 return found
             found["lost_to"], found["lost_port"] = what["peer"], what["port"]
             at = self.topology.server(what["peer"])
+
+
+def _records_at(
+    records: Mapping[tuple[int, int], list[dict[str, Any]]], serial: int, server: int
+) -> list[dict[str, Any]]:
+    """Return the trace records of a packet at a server, given all records."""
+    return records.get((serial, server), [])
+
+
+def _received_serials(
+    receivers: Mapping[int, socket.socket], most: int, wait_s: float
+) -> set[tuple[int, int]]:
+    """Return the (server, serial number) of marked packets that sockets on servers receive.
+
+    The function returns after `most` packets, when the sockets are silent for `wait_s`, or after
+    `TRACE_PAIRS_S`.
+    """
+    end_s = time.monotonic() + TRACE_PAIRS_S
+    found: set[tuple[int, int]] = set()
+    server_of = {receiver: server for server, receiver in receivers.items()}
+    while len(found) < most and time.monotonic() < end_s:
+        ready = readable([*server_of], wait_s)
+        if not ready:
+            break
+        for receiver in ready:
+            serial = serial_of(receiver.recv(LONGEST_PACKET))
+            if serial is not None:
+                found.add((server_of[receiver], serial))
+    return found
 
 
 def computed(
