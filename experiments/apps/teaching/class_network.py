@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from experiments.apps.teaching import submissions
 from experiments.apps.teaching.child import ChildKeeper
 from experiments.apps.teaching.class_grading import safe_cell, submission_entries
-from experiments.apps.teaching.class_points import Packet, Score, add_round, packet_of
+from experiments.apps.teaching.class_points import Packet, Score, add_packets, packet_of
 from experiments.apps.teaching.class_router import write_router
 from experiments.base.files import output_folder
 from experiments.base.text import columns, printable
@@ -194,6 +194,7 @@ class ClassNetwork:
         servers = range(self.lab.topology.servers)
         pairs = [(a, b) for a in servers for b in servers if a != b]
         self.packets, tracer = [], self.lab.fabric.tracer
+        scores = {server: Score() for server in servers}
         for first in range(0, len(pairs), MOST_PAIRS):
             some = pairs[first : first + MOST_PAIRS]
             faults = self.lab.failures()
@@ -204,8 +205,10 @@ class ClassNetwork:
                 for pair, trace in zip(some, traces, strict=True)
             ]
             if faults == self.lab.failures():  # a fault in between would make losses ambiguous
-                add_round(self.scores, packets, self.lab.topology, faults, self.stopped)
+                add_packets(scores, packets, self.lab.topology, faults, self.stopped)
             self.packets += packets
+        for server, score in scores.items():
+            self.scores[server].add(score)
         self.rounds += 1
 
     def run_rounds(self, number: int, faults: Mapping[int, Sequence[str]]) -> Iterator[str]:

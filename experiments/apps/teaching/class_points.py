@@ -4,7 +4,8 @@ In each round every server sends a packet to every other server, and the lab tra
 Half of a server's points is the share of its own packets that arrive: those that it sends, and
 those that reach it as their destination. The other half is the share that arrives of the packets
 that others handed to it as a relay. A packet that cannot arrive is not counted: its source was
-killed, its destination is dead or drops it, or no path works.
+killed, its destination is dead or drops it, or no path works. A server's points are the mean of
+its rounds.
 
 The lab measures all of this, and a student's code cannot influence it: docs/class-network.md.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
+from statistics import mean
 from typing import Any, NamedTuple
 
 from hosts.base.failures import Failures
@@ -53,25 +55,34 @@ class Packet(NamedTuple):
 
 @dataclass
 class Score:
-    """Packets of a server in all rounds so far."""
+    """Packets of a server in a round, or in all rounds so far."""
 
     own: int = 0  # packets sent, and packets that reached the server as their destination
     own_arrived: int = 0
     relayed: int = 0  # packets that other servers handed over to be relayed
     relayed_arrived: int = 0
     losses: Counter[str] = field(default_factory=Counter)  # counted packets lost here, by reason
+    of_rounds: list[float] = field(default_factory=list)  # points of the rounds so far
+
+    def add(self, one: Score) -> None:
+        """Add the packets of a round; a round without any packet of the server is not counted."""
+        self.own += one.own
+        self.own_arrived += one.own_arrived
+        self.relayed += one.relayed
+        self.relayed_arrived += one.relayed_arrived
+        self.losses += one.losses
+        shares = [
+            arrived / count
+            for arrived, count in ((one.own_arrived, one.own), (one.relayed_arrived, one.relayed))
+            if count
+        ]
+        if shares:
+            self.of_rounds.append(FULL_POINTS * mean(shares))
 
     @property
     def points(self) -> float:
-        """Points of a server, from 0 to 100; only own packets count if it relayed none."""
-        shares = [_share(self.own_arrived, self.own)]
-        if self.relayed:
-            shares.append(_share(self.relayed_arrived, self.relayed))
-        return FULL_POINTS * sum(shares) / len(shares)
-
-
-def _share(part: int, whole: int) -> float:
-    return part / whole if whole else 0.0
+        """Points of a server, from 0 to 100: the mean of the rounds."""
+        return mean(self.of_rounds or [0.0])
 
 
 def packet_of(
@@ -96,14 +107,14 @@ def packet_of(
     return Packet(*pair, tuple(path), trace["delivered"], "" if trace["delivered"] else reason)
 
 
-def add_round(
+def add_packets(
     scores: dict[int, Score],
     packets: Iterable[Packet],
     topology: Topology,
     failures: Failures,
     stopped: Collection[int],
 ) -> None:
-    """Add the packets of a round to the scores of all servers.
+    """Add packets of a round to the scores of all servers in this round.
 
     `stopped` are servers whose student's code does not run: their packets count as lost.
     """

@@ -8,6 +8,7 @@ the mark (`following`).
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -50,6 +51,7 @@ class PacketTracer:
         self.topology, self._net = topology, net
         self._forwarders, self._dead = forwarders, dead
         self._serials = count(1)
+        self._lock = threading.Lock()  # two traces cannot listen on a server simultaneously
 
     def trace(
         self,
@@ -85,7 +87,7 @@ class PacketTracer:
             source not in self._dead,
             f"server {self.topology.name(source)} is dead, and cannot send",
         )
-        with ExitStack() as listening:
+        with self._lock, ExitStack() as listening:
             listeners = []
             if destination not in self._dead:
                 # A socket bound to the destination port prevents ICMP "port unreachable".
@@ -110,7 +112,7 @@ class PacketTracer:
         assert self._forwarders
         require(len(pairs) <= MOST_PAIRS, f"trace at most {MOST_PAIRS} pairs together")
         serials = [next(self._serials) for _ in pairs]
-        with ExitStack() as listening:
+        with self._lock, ExitStack() as listening:
             receivers = {
                 server: listening.enter_context(self.listener(server))
                 for server in {server for _, server in pairs} - {*self._dead}

@@ -1,0 +1,210 @@
+"""One server of a class network: what a student's code can do to its packets, and when it ends."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import topos
+from experiments.apps.teaching import child, class_router
+from experiments.apps.teaching.class_router import ClassRouter, write_router
+from hosts.base.actions import Action, Deliver, Drop, Send
+from hosts.base.load import router_from_file
+from hosts.base.path import Step
+from hosts.base.router import is_heart_beat
+from hosts.bcube.plain import BCubeRouting
+from hosts.wire.frame import ETH_IP, Frame
+from hosts.wire.marks import udp_packet
+
+NETWORK = topos.parse("bcube,2,1")
+PEER, RELAYED = 1, 3  # servers next to server 0, and two hops from it
+HEAD = """
+from hosts.base.actions import EVERYONE, Deliver, Drop, Send
+from hosts.base.hop_by_hop import HopByHop
+from hosts.base.path import Step
+from hosts.wire.frame import Frame
+
+class Mine(HopByHop):
+    def next_step(self, destination, came_by):
+        for port in (0, 1):
+            for peer in self.topology.peers(self.server, port):
+                if self.neighbours.works(Step(port, peer)):
+                    return Step(port, peer)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    tmp_path.chmod(0o700)
+    return tmp_path
+
+
+@pytest.fixture
+def made(folder: Path) -> Iterator[Any]:
+    """Give a function that creates the router of server 0 with a student's file."""
+    with_children: list[ClassRouter] = []
+
+    def router(source: str, refused: str = "") -> ClassRouter:
+        files = {} if refused else {0: source}
+        file = write_router(folder, "bcube", files, {0: refused} if refused else {})
+        server = router_from_file(file)(NETWORK, 0)
+        assert isinstance(server, ClassRouter)
+        with_children.append(server)
+        return server
+
+    yield router
+    for one in with_children:
+        if hasattr(one, "_keeper"):
+            one._keeper.__exit__()
+
+
+def packet(serial: int = 7, source: int = 0, destination: int = RELAYED) -> bytes:
+    return udp_packet(NETWORK, source, destination, serial=serial)
+
+
+def outgoing(body: str) -> str:
+    method = "    def outgoing(self, packet, flow, destination, now):\n"
+    return HEAD + method + "".join(f"        {line}\n" for line in body.split("; "))
+
+
+def reasons(actions: list[Action]) -> list[str]:
+    return [action.reason if isinstance(action, Drop) else "" for action in actions]
+
+
+def test_server_without_a_file_runs_the_standard_router(folder: Path) -> None:
+    server = router_from_file(write_router(folder, "bcube", {1: HEAD}, {}))
+    assert type(server(NETWORK, 0)) is BCubeRouting
+
+
+def test_router_forwards_and_notices_a_dead_neighbour(made: Any) -> None:
+    router = made(HEAD)
+    (sent,) = router.send(packet(), 1.0)
+    assert (sent.port, sent.peer, router.stopped) == (0, PEER, "")
+    router.silence(Step(0, PEER), 2.0)
+    (sent,) = router.send(packet(8), 2.0)
+    assert (sent.port, sent.peer) == (1, 2)
+    router.heard(Step(0, PEER), True, 3.0)
+    (sent,) = router.send(packet(9), 3.0)
+    assert sent.port == 0
+    router.carrier(0, False, 4.0)
+    (sent,) = router.send(packet(10), 4.0)
+    assert sent.port == 1
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("def broken(:", "SyntaxError"),
+        ("raise RuntimeError('no wish')", "no wish"),
+        ("import os; os._exit(3)", "its process ended"),
+        ("import ctypes; ctypes.string_at(0)", "ended by signal 11"),
+        ("all = [bytes(1000) for _ in range(10**8)]", "memory limit"),
+        ("", "defines 0 routers"),
+    ],
+)
+def test_bad_file_is_a_dead_server(made: Any, source: str, says: str) -> None:
+    router = made(source)
+    assert says in router.stopped
+    assert router.heart_beats() == []
+    assert reasons(router.send(packet(), 1.0)) == [f"stopped: {router.stopped}"]
+    assert router.state()["stopped"] == router.stopped
+    assert router.poll(1.0) == []
+
+
+def test_refused_file_is_a_dead_server(made: Any) -> None:
+    router = made(HEAD, "refused: it is a link")
+    assert router.stopped == "refused: it is a link"
+    assert router.heart_beats() == []
+
+
+def test_router_that_loops_is_stopped_later(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    router = made(outgoing("while True: pass"))
+    assert not router.stopped
+    assert router.heart_beats()
+    revision = router.neighbours.revision
+    monkeypatch.setattr(child, "DECISION_S", 0.2)
+    (dropped,) = router.send(packet(), 1.0)
+    assert "it loops or waits" in dropped.reason
+    assert router.heart_beats() == []
+    assert router.neighbours.revision > revision  # so that the forwarder ends its heart-beats
+
+
+def test_exception_drops_the_packet_only(made: Any) -> None:
+    router = made(outgoing("1 / 0"))
+    assert "ZeroDivisionError" in reasons(router.send(packet(), 1.0))[0]
+    assert not router.stopped
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("return [Send(0, 1, Frame(2048, packet))] * 2", ["", class_router.NOT_HELD]),
+        ("return [Send(0, EVERYONE, Frame(2048, packet))]", [class_router.NOT_HELD]),
+        ("return [Send(0, 1, Frame(2048, packet[:-1] + b'8'))]", [class_router.NOT_HELD]),
+        ("return [Deliver(packet)]", ["delivered at a server that is not its destination"]),
+        ("return [Deliver(b'')]", ["the router's answer is not a valid action"]),
+        ("return self.heart_beats()", [class_router.HEART_BEAT] * 2),
+        (
+            "return ['nothing']",
+            ["TypeError: a router answers with Send, Deliver or Drop, not with str"],
+        ),
+    ],
+)
+def test_forged_actions_are_not_executed(made: Any, body: str, says: list[str]) -> None:
+    assert reasons(made(outgoing(body)).send(packet(), 1.0)) == says
+
+
+def test_marked_packet_is_sent_on_as_often_as_it_arrives(made: Any) -> None:
+    router = made(HEAD)
+    header = router.send(packet(1, 0), 1.0)[0].frame  # a frame with the header of the routing
+    frames = [header] * (class_router.MOST_VISITS + 1)
+    arrivals = [router.receive(1, 2, frame, 2.0) for frame in frames[1:]]
+    assert [reasons(one) for one in arrivals[:-1]] == [[""]] * (class_router.MOST_VISITS - 1)
+    assert reasons(arrivals[-1]) == [class_router.LOOP]
+
+
+def test_destination_may_deliver_only_what_arrived(made: Any) -> None:
+    mine = packet(5, 2, 0)
+    source = f"got = {mine!r}\n" + HEAD
+    source += "    def incoming(self, *_):\n        return [Deliver(got)] * 2\n"
+    router = made(source)
+    assert (
+        reasons(router.receive(1, 2, Frame(ETH_IP, b"another"), 1.0)) == [class_router.NOT_HELD] * 2
+    )
+    actions = router.receive(1, 2, Frame(ETH_IP, mine), 1.0)
+    assert isinstance(actions[0], Deliver)
+    assert reasons(actions[1:]) == [class_router.NOT_HELD]
+
+
+def test_flood_is_limited(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(class_router, "FRAME_BURST", 3)
+    router = made(outgoing("return [Send(0, 1, Frame(0x88b5, bytes(9)))] * 4"))
+    assert reasons(router.send(packet(), 1.0)) == ["", "", "", class_router.TOO_MANY_FRAMES]
+    later = 1.0 + 1.5 / class_router.FRAMES_PER_S
+    assert reasons(router.send(packet(), later)).count("") == 1
+
+
+def test_code_may_not_poll_all_the_time(made: Any) -> None:
+    router = made(HEAD + "    @property\n    def next_poll(self):\n        return 0.0\n")
+    router.poll(1.0)
+    assert router.next_poll == 1.0 + class_router.LEAST_WAIT_S
+
+
+def test_share_of_the_time_is_limited(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child, "PATIENCE_S", 0.2)
+    router = made(outgoing("import time; time.sleep(0.15); return []"))
+    router.send(packet(1), 0.5)
+    router.send(packet(2), 10.0)  # the time between both calls is credited
+    assert not router.stopped
+    router.send(packet(3), 10.0)
+    assert "all its answers took" in router.stopped
+
+
+def test_forwarder_sends_the_heart_beats(made: Any) -> None:
+    router = made(HEAD)
+    beats = router.heart_beats()
+    assert len(beats) == NETWORK.ports
+    assert all(is_heart_beat(beat.frame) for beat in beats)
+    router.leave_heart_beats_to_others()
+    assert not [one for one in router.poll(30.0) if isinstance(one, Send)]
