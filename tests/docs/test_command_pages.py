@@ -53,6 +53,7 @@ def test_help_has_every_command_in_one_section() -> None:
 WITHOUT_JSON = {
     *(
         "artifact",
+        "class-network",
         "clean",
         "cluster down",
         "cluster up",
