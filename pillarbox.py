@@ -31,6 +31,7 @@ from experiments.apps.api.answers import (
     PacketPath,
     Ping,
 )
+from experiments.apps.api.graphs import graph
 from experiments.apps.api.labs import Lab
 from experiments.apps.api.servers import Capture, Program, Server
 from experiments.apps.api.traffic import (
@@ -81,6 +82,7 @@ __all__ = [
     "UnknownNameError",
     "UnsupportedError",
     "PacketPath",
+    "graph",
     "lab",
     "load",
 ]

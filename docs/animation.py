@@ -15,9 +15,9 @@ from pathlib import Path
 
 from PIL import Image
 
+from page_lab import page_of
 from tests.harness.chromium import Browser, browser
 from tests.harness.page_client import watching
-from page_lab import page_of
 
 FILE = Path(__file__).with_name("demo.webp")
 NETWORK, CABLE = "bcube,4,1", "0.0-s0"

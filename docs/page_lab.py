@@ -11,6 +11,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+# The checkout comes first, as another distribution may have a package `tests` too.
+sys.path.insert(0, str(ROOT))
 
 
 @asynccontextmanager

@@ -13,8 +13,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.harness.chromium import Browser, browser
 from page_lab import page_of
+from tests.harness.chromium import Browser, browser
 
 NETWORKS = ("dpillar,4,2", "dcell,4,1", "bcube,4,1", "ficonn,4,1", "tree,4,2", "fattree,4")
 SHEET, SHEETS_NETWORK, STUDENT = "4", "dcell,2,2", "ada"  # whose values are of that network

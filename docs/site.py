@@ -1,13 +1,15 @@
 """Builds the guide as a site in build/site: ``.venv/bin/python docs/site.py``.
 
 In the checkout, links lead from file to file. The site's pages are written to build/docs first: the
-pages of docs/, the lab sheets of vagrant/labs below ``labs/``, and each notebook as a page of its
-cells and outputs. Zensical then builds the site, with zensical.toml, and fails on a broken link.
+pages of docs/, the lab sheets of vagrant/labs below ``labs/``, each notebook as a page of its cells
+and outputs, and each recording of the gallery as a page that plays it. Zensical then builds the
+site, with zensical.toml, and fails on a broken link.
 To see the site while it runs: ``.venv/bin/zensical serve``.
 """
 
 from __future__ import annotations
 
+import gzip
 import html
 import json
 import re
@@ -18,10 +20,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from experiments.apps.page.standalone import files, standalone
+
 ROOT = Path(__file__).parents[1]
 SHEETS = ROOT / "vagrant" / "labs"
 LABS = "../vagrant/labs/"  # in links of docs/
 WIDE_TABLE = re.compile(r"^\|(.*\|){6}$", re.MULTILINE)
+RECORDING = ".json.gz"  # suffix of the gallery's recordings
 FULL_WIDTH = "---\nhide: [navigation, toc]\n---\n"
 
 
@@ -47,6 +52,11 @@ def write_pages(folder: Path) -> None:
     for notebook in folder.rglob("*.ipynb"):
         cells = json.loads(notebook.read_text(encoding="utf-8"))
         notebook.with_suffix(".md").write_text("\n\n".join(_cells(cells)), encoding="utf-8")
+    for recording in folder.rglob(f"*{RECORDING}"):
+        page = standalone(gzip.decompress(recording.read_bytes()).decode(), files())
+        name = recording.name.replace(RECORDING, ".html")
+        recording.with_name(name).write_text(page, encoding="utf-8")
+        recording.unlink()
     for page in folder.rglob("*.md"):
         text = page.read_text(encoding="utf-8")
         wide = FULL_WIDTH if WIDE_TABLE.search(text) else ""
@@ -54,8 +64,9 @@ def write_pages(folder: Path) -> None:
 
 
 def _link(link: re.Match[str]) -> str:
-    """Return a link to the page of a sheet or a notebook; other links stay."""
-    return f"]({re.sub(r'[.]ipynb$', '.md', link[1].replace(LABS, 'labs/'))})"
+    """Return a link to the page of a sheet, a notebook or a recording; other links stay."""
+    target = link[1].replace(LABS, "labs/").replace(RECORDING, ".html")
+    return f"]({re.sub(r'[.]ipynb$', '.md', target)})"
 
 
 def _cells(notebook: dict[str, Any]) -> Iterator[str]:

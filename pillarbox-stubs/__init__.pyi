@@ -8,6 +8,7 @@ from experiments.apps.api.answers import Link as Link
 from experiments.apps.api.answers import NetworkSize as NetworkSize
 from experiments.apps.api.answers import PacketPath as PacketPath
 from experiments.apps.api.answers import Ping as Ping
+from experiments.apps.api.graphs import graph as graph
 from experiments.apps.api.labs import Lab as Lab
 from experiments.apps.api.servers import Capture as Capture
 from experiments.apps.api.servers import Program as Program

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from experiments.apps.api.answers import Change, Iperf, Link, NetworkSize, PacketPath, Ping
+from experiments.apps.api.graphs import graph_file_text
 from experiments.apps.api.servers import Capture, Server
 from experiments.apps.api.traffic import Traffic
 from experiments.base.interpreter import module_command
@@ -23,6 +24,7 @@ from topos.base.spec import parse
 from topos.base.topology import Topology
 
 if TYPE_CHECKING:
+    import networkx
     import pandas as pd
 
 END_S = 30.0  # time limit for a lab's process to end, in seconds
@@ -33,8 +35,9 @@ class Lab:
 
     Parameters
     ----------
-    network : str
-        Specification of the network, such as ``dcell,4,1``.
+    network : str or networkx.Graph
+        Specification of the network, such as ``dcell,4,1``, or a graph: nodes with the attribute
+        `kind` = ``"switch"`` are switches, all others servers.
     routing : str
         Name of a routing, or FILE.py with a router (default: the network's usual routing).
     plane : str
@@ -94,7 +97,7 @@ class Lab:
 
     def __init__(
         self,
-        network: str,
+        network: str | networkx.Graph,
         *,
         routing: str = "",
         plane: Literal["auto", "ebpf", "python", "ovs"] = "auto",
@@ -119,6 +122,9 @@ class Lab:
         weights: Sequence[int] = (),
         seed: int = 0,
     ) -> None:
+        if not isinstance(network, str):
+            self._graph = _saved_graph(network)  # exists as long as this object
+            network = f"{self._graph.name}/graph.json"
         if rates_mbit:
             network, rate_mbit = network_with_rates(network, rates_mbit)
         options = {
@@ -418,6 +424,16 @@ class Lab:
         rows.insert(0, "valid", found["valid"])
         rows.attrs = found
         return rows
+
+
+def _saved_graph(network: networkx.Graph) -> tempfile.TemporaryDirectory[str]:
+    """Return a temporary folder with a graph in the file graph.json, which all users can read."""
+    text = graph_file_text(network)
+    folder = tempfile.TemporaryDirectory(prefix="pillarbox-")
+    path = Path(folder.name)
+    (path / "graph.json").write_text(text, encoding="utf-8")
+    path.chmod(0o755)
+    return folder
 
 
 def _command_line_option(name: str) -> str:

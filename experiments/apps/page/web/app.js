@@ -74,6 +74,7 @@ class Page {
     this.drawLegend();
     this.choose(earlierSelection);
     this.draw();
+    if (recordingData.autoplay) this.play();
   }
 
   // -- state at the time that is shown ---------------------------------------------------------------
