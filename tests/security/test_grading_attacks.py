@@ -228,6 +228,8 @@ TEACHERS = {
         ("autograder", name)
         for name in ("write_autograder", "_open_private", "_pillarbox_files", "_sheet_text")
     ),
+    ("class_network", "read_faults"),
+    ("class_router", "ClassRouter"),  # what the command wrote into the lab's folder
     ("control_compiler", "_headers"),
     ("control_grading", "fingerprints_of_shipped_controls"),
     ("control_grading", "_measured"),  # measurements of its own child, in a folder of its own

@@ -11,8 +11,7 @@ import csv
 import io
 import random
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -100,7 +99,8 @@ def read_faults(topology: Topology, file: Path) -> dict[int, list[str]]:
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError) as error:
-        raise PillarboxError(f"{file} cannot be read: {error}") from None
+        why = error.strerror if isinstance(error, OSError) else error
+        raise PillarboxError(f"{file} cannot be read: {why}") from None
     for number, line in enumerate(lines, 1):
         when, _, command = line.partition("#")[0].strip().partition(" ")
         if not when:
@@ -151,7 +151,10 @@ def lab_settings(seats: Sequence[Seat], routing: str, lab: Path) -> LabSettings:
 
 @dataclass
 class ClassNetwork:
-    """The lab of a class with its seats, the scores of all rounds, and the output directory."""
+    """The lab of a class with its seats, the scores of all rounds, and the output directory.
+
+    Setting `stop` ends the rounds, at the latest after the packets that are on their way.
+    """
 
     lab: Lab
     seats: Sequence[Seat]
@@ -160,8 +163,10 @@ class ClassNetwork:
     scores: dict[int, Score] = field(default_factory=dict)
     packets: list[Packet] = field(default_factory=list)  # packets of the last round
     stopped: dict[int, str] = field(default_factory=dict)  # reasons of stopped servers
+    stop: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
+        self._spec = self.lab.topology.spec
         self.scores = {seat.server: Score() for seat in self.seats}
         output_folder(self.out)
 
@@ -191,11 +196,15 @@ class ClassNetwork:
 
     def run_round(self) -> None:
         """Send a packet between all pairs of servers, and add the results to the points."""
+        resized = f"the network was resized: start it again as {self.lab.topology.spec}"
+        require(self.lab.topology.spec == self._spec, resized)
         servers = range(self.lab.topology.servers)
         pairs = [(a, b) for a in servers for b in servers if a != b]
-        self.packets, tracer = [], self.lab.fabric.tracer
+        sent, tracer = list[Packet](), self.lab.fabric.tracer
         scores = {server: Score() for server in servers}
         for first in range(0, len(pairs), MOST_PAIRS):
+            if self.stop.is_set():
+                return
             some = pairs[first : first + MOST_PAIRS]
             faults = self.lab.failures()
             traces = tracer.trace_pairs(some, SILENT_S)
@@ -206,7 +215,8 @@ class ClassNetwork:
             ]
             if faults == self.lab.failures():  # a fault in between would make losses ambiguous
                 add_packets(scores, packets, self.lab.topology, faults, self.stopped)
-            self.packets += packets
+            sent += packets
+        self.packets = sent
         for server, score in scores.items():
             self.scores[server].add(score)
         self.rounds += 1
@@ -228,14 +238,14 @@ class ClassNetwork:
         verb, *words = command.split()
         return answer(self.lab, verb, words).said
 
-    def run_until(self, stop: threading.Event) -> None:
-        """Run rounds, and write the page after each, until the event is set."""
+    def run_until_stopped(self) -> None:
+        """Run rounds, and write the page after each, until `stop` is set."""
         try:
-            while not stop.is_set():
+            while not self.stop.is_set():
                 self.run_round()
                 self.write(reload_s=RELOAD_S)
-                stop.wait(PAUSE_S)
-        except (PillarboxError, OSError) as error:
+                self.stop.wait(PAUSE_S)
+        except PillarboxError as error:
             self.lab.print_event(f"the rounds have ended: {error}")
 
     # -- results -----------------------------------------------------------------------------------
@@ -282,8 +292,13 @@ class ClassNetwork:
         table = csv.writer(text, lineterminator="\n")
         table.writerow(rows[0])
         table.writerows([safe_cell(cell) for cell in row.values()] for row in rows)
-        write_text(self.out / POINTS, text.getvalue())
-        write_text(self.out / PAGE, rendered(PAGE, **self._page_values(rows), reload_s=reload_s))
+        page = rendered(PAGE, **self._page_values(rows), reload_s=reload_s)
+        try:
+            write_text(self.out / POINTS, text.getvalue())
+            write_text(self.out / PAGE, page)
+        except OSError as error:
+            why = f"{self.out} cannot be written ({error.strerror}): choose another --out"
+            raise PillarboxError(why) from None
 
     def _page_values(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
         name = self.lab.topology.address
@@ -327,11 +342,7 @@ class ClassNetwork:
         return "dead" if dead & {packet.source, packet.destination} else "lost"
 
 
-def _packet_text(packet: Packet, name: Any) -> str:
+def _packet_text(packet: Packet, name: Callable[[int], str]) -> str:
     """Return the path of a packet, and the reason of its loss, for a tooltip."""
     path = " → ".join(map(name, packet.path))
-    if packet.arrived:
-        return path
-    with suppress(IndexError):
-        path = path or name(packet.source)
-    return f"{path}, not at {name(packet.destination)}: {packet.reason}"
+    return path if packet.arrived else f"{path}, not at {name(packet.destination)}: {packet.reason}"

@@ -4,8 +4,10 @@ In each round every server sends a packet to every other server, and the lab tra
 Half of a server's points is the share of its own packets that arrive: those that it sends, and
 those that reach it as their destination. The other half is the share that arrives of the packets
 that others handed to it as a relay. A packet that cannot arrive is not counted: its source was
-killed, its destination is dead or drops it, or no path works. A server's points are the mean of
-its rounds.
+killed, its destination is dead, or no path works. A server's points are the mean of its rounds.
+
+A loss counts against all servers that had the packet, even if the destination dropped it: otherwise
+a relay could spoil packets at the last hop without losing points.
 
 The lab measures all of this, and a student's code cannot influence it: docs/class-network.md.
 """
@@ -122,16 +124,12 @@ def add_packets(
     for packet in packets:
         source, destination, last = packet.source, packet.destination, packet.path[-1]
         if not packet.arrived:
-            if last != destination and destination not in reached[source]:
+            if destination not in reached[source]:
                 continue
             scores[last].losses[packet.reason] += 1
-        if last == destination:
-            scores[destination].own += 1
-            scores[destination].own_arrived += packet.arrived
-            if not packet.arrived:
-                continue
-        scores[source].own += 1
-        scores[source].own_arrived += packet.arrived
+        for end in {source, last} & {source, destination}:
+            scores[end].own += 1
+            scores[end].own_arrived += packet.arrived
         for relay in packet.relays:
             scores[relay].relayed += 1
             scores[relay].relayed_arrived += packet.arrived

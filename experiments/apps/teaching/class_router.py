@@ -24,6 +24,7 @@ from experiments.apps.teaching.sealed_router import SealedChildRouter
 from hosts.base.actions import EVERYONE, Action, Deliver, Drop, Send
 from hosts.base.allowance import Allowance
 from hosts.base.bounded import Bounded
+from hosts.base.hop_by_hop import HopByHop
 from hosts.base.load import router_for
 from hosts.base.path import Step
 from hosts.base.router import Router, is_heart_beat
@@ -107,8 +108,6 @@ class ClassRouter(SealedChildRouter):
     @classmethod
     def header_bytes(cls) -> int:
         """Return the size of a DCN header, which routers derived from HopByHop add."""
-        from hosts.base.hop_by_hop import HopByHop
-
         return HopByHop.header_bytes()
 
     def _is_destination(self, server: int, packet: bytes) -> bool:

@@ -61,10 +61,11 @@ def test_lost_packet_counts_against_source_and_relays() -> None:
     assert dict(found[1].losses) == {"no wish": 1}
 
 
-def test_packet_lost_at_its_destination_counts_there_only() -> None:
+def test_packet_lost_at_its_destination_counts_there_too() -> None:
     found = scores(lost(0, 1, 3, to=3))
-    assert counts(found[0]) == counts(found[1]) == (0, 0, 0, 0)
-    assert counts(found[3]) == (0, 1, 0, 0)
+    assert counts(found[0]) == counts(found[3]) == (0, 1, 0, 0)
+    assert counts(found[1]) == (0, 0, 0, 1)
+    assert dict(found[3].losses) == {"no wish": 1}
 
 
 @pytest.mark.parametrize(

@@ -191,13 +191,14 @@ def test_code_may_not_poll_all_the_time(made: Any) -> None:
     assert router.next_poll == 1.0 + class_router.LEAST_WAIT_S
 
 
-def test_share_of_the_time_is_limited(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(child, "PATIENCE_S", 0.2)
-    router = made(outgoing("import time; time.sleep(0.15); return []"))
-    router.send(packet(1), 0.5)
-    router.send(packet(2), 10.0)  # the time between both calls is credited
+def test_share_of_the_time_is_limited(made: Any) -> None:
+    waited_s = 2 * child.PATIENCE_S
+    router = made(HEAD)
+    router._keeper.waited_s = waited_s
+    router.send(packet(1), waited_s / class_router.TIME_SHARE)  # all of the time is credited
     assert not router.stopped
-    router.send(packet(3), 10.0)
+    router._keeper.waited_s = waited_s
+    router.send(packet(2), waited_s / class_router.TIME_SHARE)
     assert "all its answers took" in router.stopped
 
 
