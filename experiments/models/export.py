@@ -5,7 +5,7 @@ format         suffix                what reads the file
 =============  ====================  =============================================================
 graphml        .graphml              networkx.read_graphml, and `pillarbox topo FILE.graphml`
 json           .json                 networkx.node_link_graph, and `pillarbox topo FILE.json`
-dot            .dot, .gv             Graphviz
+dot            .dot, .gv             Graphviz, and `pillarbox topo FILE.dot`
 ns3            .inet                 InetTopologyReader of ns-3 (Inet 3.0 format)
 htsim          .topo                 FatTreeTopology::load of csg-htsim: fat-trees only
 astra-sim      (with --format)       NetworkParser of ASTRA-sim's analytical network

@@ -1,4 +1,4 @@
-"""Networks from GraphML and JSON files: the same graph as networkx's, or one sentence of error."""
+"""Networks from GraphML, DOT and JSON files: the same graph as networkx's, or one sentence."""
 
 from __future__ import annotations
 
@@ -29,9 +29,22 @@ def write(graph: GraphOf, file: Path) -> Path:
     """Write a graph as networkx does."""
     if file.suffix == ".json":
         file.write_text(json.dumps(networkx.node_link_data(graph, edges="edges")))
+    elif file.suffix in (".dot", ".gv"):
+        file.write_text(dot_text(graph))
     else:
         networkx.write_graphml(graph, file)
     return file
+
+
+def dot_text(graph: GraphOf) -> str:
+    """Return a graph in DOT, with some of the ways to write an attribute."""
+    rows = ["strict graph /* comment */ G {"]
+    for name, data in graph.nodes(data=True):
+        rows.append(f'"{name}" ' + "".join(f'[{key}="{one}"]' for key, one in data.items()))
+    for a, b, data in graph.edges(data=True):
+        given = "; ".join(f"{key} = {one}" for key, one in data.items())
+        rows.append(f'"{a}":n -- "{b}" [{given}]; // cable')
+    return "\n".join([*rows, "}"])
 
 
 def network_of(graph: GraphOf, suffix: str = ".json") -> Graph:
@@ -147,6 +160,41 @@ def test_defaults_of_graphml_keys_apply(tmp_path: Path):
     network = topos.parse(str(file))
     assert (network.servers, network.switches) == (2, 1)
     assert [cable.level for cable in network.links()] == [2, 1]
+
+
+DOT = """
+# preprocessor line
+Graph "a network" {
+    graph [label="ignored"]; rankdir = LR
+    node [kind=switch] edge [level=2]
+    s;
+    subgraph cluster_1 {
+        node [kind=host] edge [level=1]
+        -1.5 -- s:port:n -- "two" + " words";
+    }
+    { node [kind=host]; b\xe4r [shape=box] }
+    b\xe4r -- s -- t
+    t -- "q\\"\\\nr" [level="0",]
+}
+"""
+
+
+def test_statements_of_dot(tmp_path: Path):
+    (tmp_path / "net.gv").write_text(DOT)
+    network = topos.parse(str(tmp_path / "net.gv"))
+    assert isinstance(network, Graph)
+    assert network.names == ("-1.5", "two words", "b\xe4r", "s", "t", 'q"r')
+    assert network.servers == 3
+    ends = [
+        (network.names[cable.a], network.names[cable.b], cable.level) for cable in network.links()
+    ]
+    assert sorted(ends) == [
+        ("-1.5", "s", 1),
+        ("b\xe4r", "s", 2),
+        ("s", "t", 2),
+        ("t", 'q"r', 0),
+        ("two words", "s", 1),
+    ]
 
 
 # -- the spec --------------------------------------------------------------------------------------
@@ -272,6 +320,16 @@ NODES = '"nodes": [{"id": "a"}, {"id": "b"}]'
             ),
             "has the level '-1'",
         ),
+        (text("digraph { a -> b }", "net.dot"), "is a directed graph"),
+        (text("graph {\n a -> b }", "net.dot"), "DOT graph: unexpected '->' in line 2"),
+        (text("graph { a -- b", "net.dot"), "DOT graph: unexpected end in line 1"),
+        (text("graph { a [k=<b>] }", "net.dot"), "DOT graph: unexpected '<' in line 1"),
+        (text("graph { {a b} -- c }", "net.dot"), "DOT graph: unexpected '--' in line 1"),
+        (text("graph { a -- {b c} }", "net.dot"), "DOT graph: unexpected '{' in line 1"),
+        (text("graph { a -- b } graph {}", "net.dot"), "DOT graph: unexpected 'graph'"),
+        (text("graph { a -- node }", "net.dot"), "DOT graph: unexpected 'node'"),
+        (text("graph" + 102 * "{", "net.dot"), "more than 100 nested subgraphs"),
+        (text("graph { a -- b -- a }", "net.dot"), "parallel cables between 'b' and 'a'"),
         (text("{}", "a\nb.json"), "unprintable characters"),
     ],
 )

@@ -1,4 +1,4 @@
-"""A network whose wiring is a graph from a file: ``net.graphml`` or ``net.json``.
+"""A network whose wiring is a graph from a file: ``net.graphml``, ``net.json`` or ``net.dot``.
 
 Other networks compute their wiring; this network stores it in tables. Nodes of the file whose
 attribute `kind` or `type` is "switch" are switches, all others are servers, numbered in the file's

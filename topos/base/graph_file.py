@@ -1,4 +1,4 @@
-"""Graphs in files: GraphML, and JSON in the node-link form of networkx.
+"""Graphs in files: GraphML, DOT, and JSON in the node-link form of networkx.
 
 A file may come from anywhere, so it is read with limits: a regular file of at most `MOST_BYTES`,
 XML without a document type (which could define entities that expand without end, or name other
@@ -18,13 +18,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from xml.parsers import expat
 
+from topos.base.dot_file import parse_dot
 from topos.base.errors import PillarboxError, UnknownNameError, require
 
-SUFFIXES = (".graphml", ".json")
+SUFFIXES = (".graphml", ".json", ".dot", ".gv")
 MOST_BYTES = 64 << 20  # maximum size of a graph file: some 300,000 cables that Pillarbox wrote
 LONGEST_NAME = 100  # maximum number of characters of a node's name
 # A path, and the file's digest if a program writes the spec.
-_SPEC = re.compile(r"(?P<path>.+\.(?:graphml|json))(?:#(?P<digest>[0-9a-f]{16}))?", re.DOTALL)
+_SPEC = re.compile(
+    r"(?P<path>.+\.(?:graphml|json|dot|gv))(?:#(?P<digest>[0-9a-f]{16}))?", re.DOTALL
+)
 
 
 class NamedFile(NamedTuple):
@@ -114,7 +117,8 @@ def read_graph(named: NamedFile) -> GraphFile:
         f"{path} has changed (digest {graph.digest}, not {named.digest}): restore the file, or "
         "start again with the new one",
     )
-    (_read_json if path.suffix == ".json" else _read_graphml)(graph, content)
+    readers = {".json": _read_json, ".graphml": _read_graphml}
+    readers.get(path.suffix, _read_dot)(graph, content)
     return graph
 
 
@@ -143,6 +147,23 @@ def _content(path: Path) -> bytes:
         "nodes and attributes",
     )
     return content
+
+
+# -- DOT -------------------------------------------------------------------------------------------
+
+
+def _read_dot(graph: GraphFile, content: bytes) -> None:
+    """Read the nodes and edges of a DOT file."""
+    try:
+        found = parse_dot(content.decode())
+    except ValueError as error:
+        raise PillarboxError(f"{graph.path} is not a DOT graph: {error}") from None
+    if found.directed:
+        graph.refuse_directed()
+    for name, attributes in found.nodes.items():
+        graph.add_node(name, attributes)
+    for a, b, attributes in found.edges:
+        graph.add_edge(a, b, attributes)
 
 
 # -- JSON ------------------------------------------------------------------------------------------

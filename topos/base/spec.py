@@ -115,7 +115,7 @@ def parse(spec: str) -> Topology:
     >>> parse("bcube,4,1,rates=9:1").factors.rates
     (9, 1)
 
-    A spec that ends in .graphml or .json names a file with a graph (`topos.base.graph`).
+    A spec that ends in .graphml, .json, .dot or .gv names a file with a graph (`topos.base.graph`).
     """
     if named := named_file(spec):
         from topos.base.graph import graph_network

@@ -85,7 +85,7 @@ def test_graph_formats_carry_nodes_cables_levels_and_addresses(
 
 
 @pytest.mark.parametrize("spec", SPECS)
-@pytest.mark.parametrize("suffix", [".graphml", ".json"])
+@pytest.mark.parametrize("suffix", [".graphml", ".json", ".dot"])
 def test_an_exported_network_read_again_has_the_same_numbers(
     spec: str, suffix: str, tmp_path: Path
 ):
