@@ -175,7 +175,7 @@ def job_options(text: str) -> dict[str, Any]:
 @click.option("--trial", type=int, help="Trial of --ran (default: the first completed one).")
 @json_option(
     *("topology", "algorithm", "routing", "rate_mbit", "iteration_s", "parts", "ranks"),
-    *("critical_path", "sent_bytes", "formula_bytes", "files", "jobs"),
+    *("critical_path", "sent_bytes", "formula_bytes", "files", "jobs", "bound_s"),
 )
 def command(
     topology: Topology | None,
@@ -213,7 +213,9 @@ def command(
     require(trial is None, "--trial names a trial of a run: add --ran RUN")
     require(topology is not None, "give a network, such as bcube,4,1, or a run: --ran RUN")
     assert topology is not None
+    from experiments.models.fluid.ideal import goodput_share
     from experiments.models.fluid.iteration import simulated_jobs, simulated_moments
+    from experiments.models.workloads.training.bound import iteration_bound_s
     from experiments.models.workloads.training.breakdown import iteration_times
     from experiments.models.workloads.training.training_workload import (
         training_plan,
@@ -230,6 +232,8 @@ def command(
     )
     jobs = simulated_jobs(topology, plan, moments, alone, routing, rate_mbit * 1e6, mtu)
     times = iteration_times(plan, moments)
+    port_bps = rate_mbit * 1e6 * goodput_share(topology, routing, mtu)
+    bound_s = iteration_bound_s(topology, plan, port_bps)
     modelled = not {"trace", "jobs"} & options.keys()
     formula = transformer_of(options, topology.servers, seed).bytes_moved() if modelled else None
     written = _written_files(plan, moments, out)
@@ -239,6 +243,7 @@ def command(
         "routing": routing,
         "rate_mbit": rate_mbit,
         **_times_as_json(topology, plan, times),
+        "bound_s": bound_s,
         "sent_bytes": plan.bytes_by_label(),
         "formula_bytes": formula,
         "files": written,
@@ -247,7 +252,7 @@ def command(
     text = (
         _jobs_text(topology, plan, jobs)
         if jobs
-        else _iteration_text(topology, plan, times, formula)
+        else _iteration_text(topology, plan, times, bound_s, formula)
     )
     if written:
         text += f"\n\n{len(written)} trace files: {written[0]} ..."
@@ -329,6 +334,7 @@ def _iteration_text(
     topology: Topology,
     plan: IterationPlan,
     times: IterationTimes,
+    bound_s: float,
     formula: dict[str, int] | None,
 ) -> str:
     """Return an iteration as text: its time, the parts of each rank, bytes and critical path."""
@@ -358,6 +364,7 @@ def _iteration_text(
     lines = [
         f"{topology.spec}: {plan.graph.ranks} ranks, {plan.algorithm}",
         f"iteration      {units.time(times.total_s)}",
+        f"lower bound    {units.time(bound_s)}, by computations and the servers' ports",
         f"mean of ranks  {shares}",
         f"critical path  {path}",
         "",

@@ -95,6 +95,13 @@ def disconnected_flows(
     topology: Topology, broken: FailedNodes, sources: Ints, destinations: Ints
 ) -> Bools:
     """Return a mask of the flows whose ends the failures disconnect: no routing has a path."""
+    island = connected_parts(topology, broken)
+    found: Bools = island[sources] != island[destinations]
+    return found
+
+
+def connected_parts(topology: Topology, broken: FailedNodes) -> Ints:
+    """Return for each node the number of the part of the network that the failures leave it in."""
     from scipy import sparse
     from scipy.sparse.csgraph import connected_components
 
@@ -103,8 +110,7 @@ def disconnected_flows(
     well = ~(broken.cables | failed[cables.a] | failed[cables.b])
     ends = cables.a[well].astype(numpy.int64), cables.b[well].astype(numpy.int64)
     graph = sparse.coo_array((well[well], ends), (topology.nodes, topology.nodes))
-    _, island = connected_components(graph, directed=False)
-    found: Bools = island[sources] != island[destinations]
+    found: Ints = connected_components(graph, directed=False)[1]
     return found
 
 
