@@ -47,8 +47,16 @@ HEART_BEAT = "the lab sends the heart-beats of this server"
 
 # Modules of Pillarbox that a student's file may import, with the package of its topology.
 MODULES = (
-    *(f"hosts.base.{name}" for name in ("actions", "bounded", "hop_by_hop", "path", "router")),
-    *(f"hosts.wire.{name}" for name in ("dcn", "frame", "header_layout", "ipv4", "messages")),
+    "hosts.base.actions",
+    "hosts.base.bounded",
+    "hosts.base.hop_by_hop",
+    "hosts.base.path",
+    "hosts.base.router",
+    "hosts.wire.dcn",
+    "hosts.wire.frame",
+    "hosts.wire.header_layout",
+    "hosts.wire.ipv4",
+    "hosts.wire.messages",
     "hosts.wire.relay_keys",
 )
 

@@ -17,8 +17,11 @@ from experiments.apps.teaching.class_network import (
     read_faults,
     standard_routing,
 )
+from experiments.apps.teaching.class_router import MOST_VISITS
 from experiments.base.interpreter import module_command
 from experiments.cli.commands.class_network import command
+from experiments.lab.emulation.packet_tracing import MOST_PAIRS
+from hosts.live.forwarder import TRACES
 from topos.base.errors import PillarboxError
 
 NETWORK = topos.parse("bcube,2,1")
@@ -165,15 +168,23 @@ def test_standard_routing_has_the_header_of_students(spec: str, routing: str) ->
     assert standard_routing(topos.parse(spec)) == routing
 
 
+def test_trace_records_of_a_round_are_complete() -> None:
+    assert MOST_PAIRS * MOST_VISITS <= TRACES
+
+
 # -- live ----------------------------------------------------------------------------------------
 
 
 def run_class(
-    spec: str, folder: Path, out: Path, *options: str
+    spec: str, folder: Path, out: Path, *options: str, lines: str = ""
 ) -> subprocess.CompletedProcess[str]:
     words = ["class-network", spec, str(folder), "--out", str(out), *options]
     ran = subprocess.run(
-        module_command("experiments", *words), capture_output=True, text=True, check=False
+        module_command("experiments", *words),
+        input=lines,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert ran.returncode == 0, ran.stderr
     return ran
@@ -183,19 +194,31 @@ def run_class(
 def test_small_class(tmp_path: Path) -> None:
     folder = class_folder(tmp_path / "in", ada=BCUBE, bob=BCUBE, eve=HOSTILE["crashes"])
     faults = tmp_path / "faults.txt"
-    faults.write_text("2 kill 0.0\n3 revive 0.0\n")
-    options = "--rounds", "3", "--faults", str(faults)
+    faults.write_text("2 kill 0.0\n")
+    options = "--rounds", "2", "--faults", str(faults)
     ran = run_class(NETWORK.spec, folder, tmp_path / "out", *options)
     found = results(tmp_path / "out")
     assert float(found["ada"]["points"]) > 0
     assert found["eve"]["points"] == "0.0"
     assert "RuntimeError" in found["eve"]["remark"]
     assert "0.0 is dead" in ran.stdout
-    assert "1 of 4 servers" not in ran.stdout
+    assert found["ada"]["remark"] == "killed"
     page = (tmp_path / "out" / PAGE).read_text()
     assert "&lt;b&gt;no wish" in page
     assert "<b>no wish" not in page
     assert 'http-equiv="refresh"' not in page
+
+
+@pytest.mark.long
+@pytest.mark.root
+def test_prompt_of_a_class(tmp_path: Path) -> None:
+    folder = class_folder(tmp_path / "in", ada=BCUBE, eve=HOSTILE["crashes"])
+    lines = "kill 0.0\nrevive 0.0\npath 0.0 1.0\ngrow\nexit\n"
+    ran = run_class(NETWORK.spec, folder, tmp_path / "out", lines=lines)
+    for part in ("0.0 is dead", "0.0 is alive again", "(arrived)", "rank"):
+        assert part in ran.stdout
+    assert "Traceback" not in ran.stderr
+    assert (tmp_path / "out" / PAGE).exists()
 
 
 @pytest.mark.long
