@@ -96,6 +96,7 @@ MORE = "..."  # Placeholder for further keys in the help of a command's --json o
 WHOLE = 1000  # Length limit of summaries in the help, in characters: longer than any summary.
 FOLDER = click.Path(file_okay=False, path_type=Path)
 FILE = click.Path(dir_okay=False, path_type=Path)
+STANDARD_OUTPUT = Path("-")  # value of a FILE for standard output, in commands that accept it
 
 network = click.argument("topology", metavar="SPEC", type=SPEC)
 lab = click.option(

@@ -15,9 +15,15 @@ from typing import Any, BinaryIO
 
 import click
 
-from experiments.base.arguments import FILE, answer, json_option, lab, take_role_as_root
+from experiments.base.arguments import (
+    FILE,
+    STANDARD_OUTPUT,
+    answer,
+    json_option,
+    lab,
+    take_role_as_root,
+)
 
-STREAM = Path("-")  # value of --out for standard output
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}  # errors of a file that cannot grow
 
 
@@ -121,7 +127,7 @@ def _check_output(out: Path, force: bool, as_json: bool) -> None:
     """Raise PillarboxError if the capture must not be written to this file or stream."""
     from topos.base.errors import require
 
-    if out != STREAM:
+    if out != STANDARD_OUTPUT:
         require(force or not out.exists(), f"{out} exists: choose another file, or add --force")
         return
     require(not as_json, "--json prints to standard output, and so does -o -: omit one of them")
@@ -133,7 +139,7 @@ def _check_output(out: Path, force: bool, as_json: bool) -> None:
 
 
 def _name_of(out: Path) -> str:
-    return "standard output" if out == STREAM else str(out)
+    return "standard output" if out == STANDARD_OUTPUT else str(out)
 
 
 @contextmanager
@@ -143,10 +149,10 @@ def _open_for_writing(out: Path) -> Iterator[BinaryIO]:
     from topos.base.errors import PillarboxError
 
     try:
-        file: BinaryIO = os.fdopen(os.dup(1), "wb") if out == STREAM else out.open("wb")
+        file: BinaryIO = os.fdopen(os.dup(1), "wb") if out == STANDARD_OUTPUT else out.open("wb")
     except OSError as error:
         raise PillarboxError(f"{_name_of(out)} cannot be written: {error.strerror}") from None
-    if out != STREAM:
+    if out != STANDARD_OUTPUT:
         give_to_user(out)
     try:
         yield file
@@ -169,7 +175,7 @@ def _has_no_reader(file: BinaryIO) -> bool:
 def _print_summary(out: Path, frames: int, missed: int, as_json: bool) -> None:
     lost = f"; {missed} were missed (the capture was too slow)" if missed else ""
     text = f"{frames} frames in {_name_of(out)}{lost}"
-    if out == STREAM:
+    if out == STANDARD_OUTPUT:
         click.echo(text, err=True)
     else:
         answer(as_json, {"file": str(out), "frames": frames, "missed": missed}, text)
@@ -191,7 +197,7 @@ def _capture_on_computers(
     settings = {**limits, "regular": not no_heart_beats}
     comment = json.dumps(_lab_facts(status))
     found = ask(folder, ask="capture", ports=chosen, how=settings, comment=comment)
-    if out == STREAM:
+    if out == STANDARD_OUTPUT:
         merged = Path(found["file"])
         with _open_for_writing(out) as stream, suppress(BrokenPipeError), merged.open("rb") as file:
             shutil.copyfileobj(file, stream)

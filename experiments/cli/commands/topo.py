@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from experiments.base.arguments import FILE, answer, json_option, network
+from experiments.base.arguments import FILE, STANDARD_OUTPUT, answer, json_option, network
 from experiments.base.files import give_to_user, write_atomically
 from experiments.base.text import columns
 from experiments.models.export import WRITERS, format_of, network_file
@@ -47,7 +47,7 @@ COMPARISONS = {"<= ": "at most", ">= ": "at least", "> ": "more than"}
     "--export",
     type=FILE,
     metavar="FILE",
-    help="Write the network to a file for other tools (docs/graphs.md).",
+    help="Write the network to a file (- for standard output) for other tools (docs/graphs.md).",
 )
 @click.option(
     "--format",
@@ -73,6 +73,7 @@ def command(
     pillarbox topo bcube,4,1,rates=9:1
     pillarbox topo dpillar,8,2 --draw dpillar.svg
     pillarbox topo bcube,4,1 --export bcube.graphml
+    pillarbox topo bcube,4,1 --export - --format dot | neato -Tsvg
     pillarbox topo bcube.graphml
     """
     require(
@@ -86,8 +87,11 @@ def command(
             draw_topology(topology, draw)
         if export is not None:
             content = network_file(topology, format_of(export, file_format))
-            write_atomically(export, content.encode())
-            give_to_user(export)
+            if export == STANDARD_OUTPUT:
+                click.echo(content, nl=False)
+            else:
+                write_atomically(export, content.encode())
+                give_to_user(export)
         if check:
             _check_wiring(topology)
         if cables:

@@ -166,6 +166,8 @@ def test_an_export_without_a_known_format_writes_nothing(tmp_path: Path) -> None
     assert (refused.returncode, file.exists()) == (2, False)
     assert "add --format with one of graphml" in refused.stderr
     pillarbox("topo", "bcube,4,1", "--export", str(file), "--format", "astra-sim")
+    piped = pillarbox("topo", "bcube,4,1", "--export", "-", "--format", "astra-sim")
+    assert piped.stdout == file.read_text()
     assert "npus_count: [ 4, 4 ]" in file.read_text()
     alone = pillarbox("topo", "bcube,4,1", "--format", "dot")
     assert "add --export FILE" in alone.stderr
