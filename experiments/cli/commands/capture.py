@@ -102,8 +102,14 @@ def command(
             CapturePort(f"{topology.address(s)} port {p}", topology.interface(s, p), inside[s])
             for s, p in chosen
         ]
+
+        def stop(kind: int, _: object) -> None:
+            stopped.append(kind)
+            if out == STANDARD_OUTPUT:
+                os.set_blocking(1, False)  # ends a write to a reader that does not read
+
         for kind in (signal.SIGINT, signal.SIGTERM):
-            stack.callback(signal.signal, kind, signal.signal(kind, lambda n, _: stopped.append(n)))
+            stack.callback(signal.signal, kind, signal.signal(kind, stop))
         with _open_for_writing(out) as file:
             words = f"capturing at {len(tapped)} ports into {_name_of(out)}"
 
@@ -163,6 +169,8 @@ def _open_for_writing(out: Path) -> Iterator[BinaryIO]:
     finally:
         with suppress(OSError):  # only data that could not be written before is left
             file.close()
+        if out == STANDARD_OUTPUT:
+            os.set_blocking(1, True)
 
 
 def _has_no_reader(file: BinaryIO) -> bool:

@@ -66,7 +66,7 @@ def capture(
 
     `begun` is called when all sockets are open; frames that arrived before the end are written.
     Without `regular`, heart-beats and link states are left out. Frames are flushed on arrival. The
-    capture ends if the file is a pipe whose reader has ended.
+    capture ends if the file is a pipe whose reader has ended, or a full pipe in non-blocking mode.
     """
     writer = Writer(file, [Interface(port.title, longest) for port in ports], comment)
     written = 0
@@ -94,7 +94,7 @@ def capture(
                         break
             return taken[number] > before
 
-        stack.enter_context(suppress(BrokenPipeError))
+        stack.enter_context(suppress(BrokenPipeError, BlockingIOError))
         begun()
         while not stopped() and (frames is None or written < frames):
             left = WAIT_S if end is None else min(WAIT_S, end - time.monotonic())

@@ -87,6 +87,26 @@ def test_tshark_shows_each_frame_of_a_pipe_when_it_arrives() -> None:
     os.close(network)
 
 
+@pytest.mark.root
+def test_a_full_pipe_in_non_blocking_mode_ends_a_capture() -> None:
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    network = os.open("/proc/self/ns/net", os.O_RDONLY)
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    ports = [CapturePort("port 0", "lo", network)]
+    file = os.fdopen(writing, "wb")
+
+    def send_many() -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            for _ in range(50):
+                sender.sendto(bytes(4000), ("127.0.0.1", 9))
+
+    assert 0 < capture(ports, file, begun=send_many).written < 100
+    os.close(reading)
+    with pytest.raises(BrokenPipeError):
+        file.close()
+
+
 @pytest.mark.parametrize("read", [False, True])
 def test_a_pipe_without_a_reader_is_noticed(read: bool) -> None:
     reading, writing = os.pipe()
