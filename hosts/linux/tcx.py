@@ -51,7 +51,8 @@ def is_supported() -> bool:
 def attach(program: int, ifindex: int, *, egress: bool, before: int | None = None) -> None:
     """Attach an eBPF program to an interface's egress or ingress by TCX.
 
-    The program runs before the program `before`, or by default after all others.
+    The program runs before the program `before` (0: before all others), or by default after all
+    others.
     """
     flags, other = (0, 0) if before is None else (BEFORE, before)
     attributes = struct.pack("=6I", ifindex, program, _attach_type(egress), flags, 0, other)
