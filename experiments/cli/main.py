@@ -47,7 +47,7 @@ SECTIONS = {
     "Networks without a lab": (
         *("compare", "gap", "check-router", "simulate", "training", "packaging", "place"),
     ),
-    "Experiments": ("compare-runs", "calibrate", "cc", "artifact", "repeat"),
+    "Experiments": ("why-slow", "compare-runs", "calibrate", "cc", "artifact", "repeat"),
     "Live labs": ("labs", "down", "exec", "mpirun", "hosts", "cluster"),
     "Observation": ("status", "why", "trace", "load", "capture", "follow", "dissector"),
     "Measurements": ("ping", "pingall", "iperf", "finish", "metrics"),
@@ -60,7 +60,7 @@ if (CHECKOUT / "tests" / "commands").is_dir():
 # Subcommands that neither start nor use a running lab.
 WITHOUT_LAB = {
     *("topo", "path", *SECTIONS["Networks without a lab"]),
-    *("report", "compare-runs", "artifact", "follow", "dissector"),
+    *("report", "why-slow", "compare-runs", "artifact", "follow", "dissector"),
 }
 
 

@@ -59,6 +59,11 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
     metavar="NAME",
     help="Cluster to run on; with --machines 1 each machine runs whole trials.",
 )
+@click.option(
+    "--explain",
+    is_flag=True,
+    help="Log the times of all packets, so that `why-slow` can explain flows.",
+)
 @click.option("--out", type=FOLDER, help="Output directory (must not exist).")
 @click.option(
     "--resume",
@@ -235,7 +240,11 @@ def _machines_of(cluster: str) -> int:
 def _settings_of_options(given: dict[str, Any]) -> list[str]:
     """Convert command-line options, such as --repeats, to settings of an experiment."""
     names = {"duration": "workload.duration_s"}
-    return [f"{names.get(key, key)}={value}" for key, value in given.items() if value is not None]
+    return [
+        f"{names.get(key, key)}={value}"
+        for key, value in given.items()
+        if value is not None and value is not False
+    ]
 
 
 def _experiment_to_run(

@@ -53,7 +53,6 @@ SIGHTING = numpy.dtype(
 )
 LEAST_ENTRIES, MOST_ENTRIES = 1 << 16, 1 << 23
 SIGHTINGS_PER_PACKET = 12  # assumed maximum, its acknowledgement included
-MOST_LINK = 0xFFFFFFFF
 _NUMBER, _COUNT = struct.Struct("=I"), struct.Struct("=Q")
 
 
@@ -126,9 +125,8 @@ class PacketRecorder:
         return Sightings(rows[numpy.argsort(rows["at_ns"], kind="stable")], seen - count)
 
     def _attach(self, place: _Place, table: int, stack: ExitStack) -> None:
-        numbers = (place.link & MOST_LINK,)
         try:
-            made = load_program(entry_program(numbers, table, PROGRAMS.index(place.program)))
+            made = load_program(entry_program((place.link,), table, PROGRAMS.index(place.program)))
             stack.callback(os.close, made)
             with inside(place.namespace):
                 index = place.interface

@@ -64,6 +64,7 @@ class FlowConnection:
     delivered: int = 0
     retransmits: int | None = None
     reordering: Reordering | None = None
+    source_port: int | None = None  # TCP port of the sender
     fell_back: bool = False  # True if a Multipath TCP connection has become a TCP connection
     # bytes acknowledged and segments retransmitted by each subflow so far
     subflows: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -231,6 +232,7 @@ class FlowConnector:
             self._retry_or_fail(one, os.strerror(code))
             return
         key = (server, client.getsockname())
+        one.source_port = key[1][1]
         self._trying[key] = one
         self._clients[client.fileno()] = key
         self._try_ends_s[one.flow.number] = now + TRY_S

@@ -387,7 +387,7 @@ class FlowEventLoop:
         status = FAILED if one.reason else COMPLETED
         connect_s = None if one.connect_s is None else round(one.connect_s, 6)
         counters = one.delivered, one.retransmits, one.tries
-        state = one.reordering, one.fell_back
+        state = one.reordering, one.fell_back, one.source_port
         return [status, one.reason, *moments, *counters, connect_s, *state]
 
 

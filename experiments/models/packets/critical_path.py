@@ -36,7 +36,9 @@ WAITING = "waiting"  # the port sends other flows' bytes
 PROPAGATION = "propagation"  # delay of cables
 TIMEOUT = "timeout"  # from a transmission to its repetition by a timer
 RECOVERY = "recovery"  # from a transmission to its repetition by an ACK, without timeouts meanwhile
-REROUTING = "rerouting"  # from a transmission to its repetition, if the transmission was lost at a fault
+REROUTING = (
+    "rerouting"  # from a transmission to its repetition, if the transmission was lost at a fault
+)
 ACK_DELAY = "ack delay"  # from the delivery of data to its acknowledgement
 SENDER = "sender"  # the sender may send, and does not
 START = "start"  # from the planned start to the first packet
@@ -292,9 +294,7 @@ class _Walk:
     def _add_hops(self, sent_s: float, rows: list[int]) -> None:
         before_s = sent_s
         for row in rows:
-            for part in self._paths.hop(
-                self._wanted.flow, self._paths.link(row), before_s, row
-            ):
+            for part in self._paths.hop(self._wanted.flow, self._paths.link(row), before_s, row):
                 self._add(part)
             before_s = self._paths.time_s(row)
 
@@ -360,7 +360,11 @@ class _Walk:
         found: dict[int, tuple[float, float]] = {}
         from_s = self._wanted.start_s
         for one in sorted(self._data, key=lambda one: one.sent or 0):
-            if one.sent is None or one.number not in self._repeated or not self._is_silent(one.sent):
+            if (
+                one.sent is None
+                or one.number not in self._repeated
+                or not self._is_silent(one.sent)
+            ):
                 continue
             latest, until_s = self._latest(True, one.sent), self._paths.time_s(one.sent)
             if latest is not None:
@@ -396,7 +400,11 @@ def _rows_by_value(column: Ints) -> dict[int, Ints]:
     """Return the rows of each value of a column, ascending."""
     order = numpy.argsort(column, kind="stable")
     values, starts = numpy.unique(column[order], return_index=True)
-    return dict(zip(values.tolist(), numpy.split(order, starts[1:]), strict=True)) if len(order) else {}
+    return (
+        dict(zip(values.tolist(), numpy.split(order, starts[1:]), strict=True))
+        if len(order)
+        else {}
+    )
 
 
 def _add_range(covered: list[tuple[int, int]], first: int, end: int) -> int:

@@ -76,6 +76,7 @@ class FlowResult:
     reordering: Sequence[int] | None = None  # the fields of `Reordering`; None if unknown
     # True if a flow of Multipath TCP was sent by TCP, because an end of it did without
     fell_back: bool = False
+    source_port: int | None = None  # TCP port at the source; None if the tool does not report it
     intervals: list[Interval] = field(default_factory=list)
     subflows: list[SubflowInterval] = field(default_factory=list)
 

@@ -120,7 +120,7 @@ def order_of(experiment: Experiment, trial: Trial) -> TrialOrder:
         check_machines(trial.system, workload)
     faults = schedule(topology, faults_of_system, workload, trial.seed)
     flows, plan = _flows_and_plan(workload, trial)
-    return TrialOrder(trial, workload, tuple(flows), tuple(faults), plan)
+    return TrialOrder(trial, workload, tuple(flows), tuple(faults), plan, experiment.explain)
 
 
 def has_own_tool(workload: Workload) -> bool:
@@ -251,4 +251,4 @@ def _run_trial(
 
 def _write_records(ended: Outcome, folder: Path, printed: str, kind: str) -> None:
     texts = {"events.jsonl": "\n".join(ended.log), "log.txt": printed.rstrip()}
-    records.write_trial(folder, ended.record, ended.tables, texts, kind)
+    records.write_trial(folder, ended.record, ended.tables, texts, kind, ended.packets)

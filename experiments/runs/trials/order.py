@@ -15,6 +15,7 @@ from hosts.base.faults import Fault
 from topos.base.topology import Topology
 
 if TYPE_CHECKING:
+    from experiments.lab.observe.packet_log import Sightings
     from experiments.lab.traffic.collective_tool import TransferResult
     from experiments.models.workloads.distribution_plan import DistributionPlan
     from experiments.runs.trust.readings import Readings
@@ -38,6 +39,7 @@ class TrialOrder:
     faults: tuple[Fault, ...]
     # Plan of a collective operation or of a file distribution, whose flows wait for one another.
     plan: CollectivePlan | DistributionPlan | None = None
+    explain: bool = False  # True logs the times of all packets.
 
     @property
     def topology(self) -> Topology:
@@ -91,3 +93,4 @@ class TrialMeasurements:
     log: tuple[str, ...] = field(repr=False, default=())  # Lines of the lab's event log.
     # Path samples during the trial, in order of time.
     sampled: tuple[FlowPathsAtTime, ...] = field(repr=False, default=())
+    packets: Sightings | None = field(repr=False, default=None)  # None: packets were not logged.

@@ -22,6 +22,7 @@ from experiments.runs.trials.arrival_results import (
 )
 from experiments.runs.trials.ideals import TrialIdeal, trial_ideal
 from experiments.runs.trials.order import TrialMeasurements, TrialOrder
+from experiments.runs.trials.packet_records import packet_log_of
 from experiments.runs.trials.recorded_paths import paths_of
 from experiments.runs.trials.recovery import recovery
 from experiments.runs.trials.statistics import jain, spread
@@ -36,6 +37,7 @@ from topos.base.topology import Topology
 if TYPE_CHECKING:
     from experiments.models.fluid.directed_links import FlowPath
     from experiments.models.fluid.ideal import Ideal
+    from experiments.models.packets.packet_log import PacketLog
     from experiments.models.workloads.collectives.plan import CollectivePlan
 
 Row = dict[str, Any]
@@ -50,6 +52,7 @@ class Outcome:
     record: Row
     tables: Mapping[str, Sequence[Row]]
     log: tuple[str, ...] = ()
+    packets: PacketLog | None = None
 
 
 def failed(trial: Trial, reason: str) -> Outcome:
@@ -117,7 +120,12 @@ def outcome(order: TrialOrder, found: TrialMeasurements) -> Outcome:
         "subflows": subflow_rows(topology, found.results, subflows),
         "events": recovery(found.events, found.results, partial(killed_by, topology)),
     }
-    return Outcome(record, tables, found.log)
+    packets = None
+    if found.packets is not None:
+        barrier_s = found.began["monotonic_s"]
+        packets = packet_log_of(order.trial.system, found.results, barrier_s, found.packets.rows)
+        record["packets_not_logged"] = found.packets.lost
+    return Outcome(record, tables, found.log, packets)
 
 
 def ideal_of(
@@ -311,6 +319,7 @@ def _flow_row(topology: Topology, result: FlowResult) -> Row:
         "tries": result.tries,
         "connect_s": result.connect_s,
         **dict(zip(REORDERING, result.reordering or (None,) * len(REORDERING), strict=True)),
+        "source_port": result.source_port,
     }
 
 

@@ -15,8 +15,9 @@ from typing import Any
 
 import pandas
 
+from experiments.models.packets.packet_log import PacketLog
 from experiments.runs.plans.experiment import Experiment
-from experiments.runs.trials import schema, store
+from experiments.runs.trials import packet_records, schema, store
 from experiments.runs.trust.readings import MachineReadings
 from hosts.base.fault_kinds import fault_kind
 from hosts.base.faults import Fault
@@ -87,6 +88,7 @@ def write_trial(
     tables: Mapping[str, Sequence[Mapping[str, Any]]],
     texts: Mapping[str, str],
     kind: str = "",
+    packets: PacketLog | None = None,
 ) -> None:
     """Write the records of one trial; its folder appears only when it is complete.
 
@@ -102,6 +104,8 @@ def write_trial(
         Texts of further files by name; empty texts are not written.
     kind : str
         Kind of the trial's network, such as ``dcell``, for the full names of servers in tables.
+    packets : PacketLog, optional
+        Log of the trial's packets.
     """
     common = {name: record[name] for name in schema.TRIAL}
     frames = {
@@ -117,6 +121,8 @@ def write_trial(
     for table, made in frames.items():
         named = full_names(made, table, kind) if kind else made
         named.to_parquet(unfinished / f"{table}.parquet", index=False)
+    if packets is not None:
+        packet_records.write_packets(unfinished / packet_records.FILE, packets)
     store.put_in_place(unfinished, folder)
 
 

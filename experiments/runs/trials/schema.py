@@ -85,6 +85,7 @@ FLOWS = {
     "reordering": "Int64",
     "reordering_events": "Int64",
     "dsack_duplicates": "Int64",
+    "source_port": "Int64",  # TCP port at the source; generator only.
     # Columns of arriving flows, missing for others.
     "measured": "boolean",  # True if the flow begins after the warm-up and before the cool-down.
     "completion_s": "float64",  # Time from the planned start to the last byte.
@@ -229,7 +230,7 @@ SOME_RUNS = (
 LATER = {
     "flows": (
         *("measured", "completion_s", "alone_s", "slowdown", "connect_s", "burst_bytes"),
-        *("reordering", "reordering_events", "dsack_duplicates"),
+        *("reordering", "reordering_events", "dsack_duplicates", "source_port"),
     ),
     "classes": ("burst_bytes", "burst_flows"),
     "links": ("queue_median_bytes", "queue_p99_bytes"),

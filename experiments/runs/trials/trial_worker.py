@@ -26,6 +26,7 @@ from topos.base.errors import PillarboxError, require
 
 if TYPE_CHECKING:
     from experiments.lab.emulation.lab import Lab
+    from experiments.lab.observe.packet_log import PacketRecorder
     from experiments.runs.trials.recorded_paths import PathSampler
     from experiments.runs.trust.watch import TrialWatch
 
@@ -106,6 +107,7 @@ def measured_in(
         facts = backend.prepare()
         tool = stack.enter_context(closing(backend.tool(order)))
         tool.prepare()
+        recorder = stack.enter_context(_recorder(lab, order)) if order.explain else None
         come_and_go = order.workload.arrivals is not None
         watch = stack.enter_context(backend.watch(come_and_go=come_and_go))
         # Events come from a thread, and only this thread may use the connection.
@@ -141,8 +143,21 @@ def measured_in(
             uniform=not lab.net.shapes.changed,
             steps=tuple(tool.steps()) if isinstance(tool, Collective) else (),
             sampled=tuple(sampler.samples),
+            packets=recorder.sightings() if recorder else None,
             log=tuple((lab.folder / "events.jsonl").read_text().splitlines()),
         )
+
+
+def _recorder(lab: Lab, order: TrialOrder) -> PacketRecorder:
+    """Return the started recorder of a trial's packets, with memory for its flows."""
+    from experiments.lab.observe.packet_log import PacketRecorder
+
+    rate_bytes_s, mtu = (lab.settings.rate_mbit or 0.0) * 125_000, lab.settings.mtu
+    sent = (
+        one.volume_bytes if one.volume_bytes is not None else (one.duration_s or 0.0) * rate_bytes_s
+        for one in order.flows
+    )
+    return PacketRecorder(lab, sum(1 + int(volume / mtu) for volume in sent))
 
 
 def _wait_for_flows(

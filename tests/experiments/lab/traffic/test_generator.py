@@ -228,7 +228,7 @@ def test_a_fallback_to_tcp_is_reported(listens: int, fell_back: bool, log: Path)
     loop = FlowEventLoop([one], cast("Any", task), deaths)
     os.close(task["board"])
     loop.run(time.monotonic())
-    *_, delivered, _, _, _, _, found = loop.flow_result_fields(one)
+    *_, delivered, _, _, _, _, found, _ = loop.flow_result_fields(one)
     assert (delivered, found) == (3_000_000, fell_back)
     rows = list(SUBFLOW_ROW.iter_unpack(loop.subflow_rows))
     assert bool(rows) is not fell_back

@@ -1,0 +1,81 @@
+"""``pillarbox why-slow``: explanation of the completion times of a run's flows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from experiments.base.arguments import FILE, answer, json_option
+
+FLOWS = 10  # number of flows that are explained if none is given
+
+
+@click.command()
+@click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("flow", type=click.IntRange(min=0), required=False)
+@click.option(
+    "--trial",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Number of the trial, counted from 1.",
+)
+@click.option(
+    "--simulated",
+    is_flag=True,
+    help="Explain the same flows in a packet simulation; needs no packet log.",
+)
+@click.option(
+    "--perfetto",
+    type=FILE,
+    metavar="FILE",
+    help="File for a trace of the trial, to open at https://ui.perfetto.dev.",
+)
+@json_option("flows", "trace")
+def command(
+    run: Path, flow: int | None, trial: int, simulated: bool, perfetto: Path | None, as_json: bool
+) -> None:
+    """Explain why a flow of a run was slow; without FLOW, the ten slowest flows of a trial.
+
+    The parts of the answer add up to the flow's completion time (docs/why-slow.md). A live run
+    needs the packet log of `run --explain`.
+
+    \b
+    sudo ./pillarbox run fct --explain
+    ./pillarbox why-slow fct-20260301-101500-seed1
+    ./pillarbox why-slow fct-20260301-101500-seed1 81 --json
+    ./pillarbox why-slow fct-20260301-101500-seed1 --perfetto trace.json
+    """
+    from experiments.base.files import write_atomically
+    from experiments.runs.reporting.perfetto import trace_of
+    from experiments.runs.reporting.slow_flows import (
+        explained,
+        logged_trial,
+        simulated_trial,
+        slowest,
+    )
+    from experiments.runs.trials import records
+    from topos.base.errors import require
+
+    found = records.load(run)
+    one = (simulated_trial if simulated else logged_trial)(found, trial - 1)
+    chosen = slowest(one.flows, FLOWS if flow is None else len(one.flows))
+    if flow is not None:
+        known = one.flows["flow"] == flow
+        require(bool(known.any()), f"trial {trial} has no flow {flow}: it has {len(known)} flows")
+        chosen = chosen[chosen["flow"] == flow]
+        require(len(chosen) > 0, f"flow {flow} of trial {trial} did not complete: see flows.csv")
+    explanations = list(explained(one, chosen))
+    lines = [each.line() for each in explanations]
+    if perfetto is not None:
+        every = explained(one, slowest(one.flows, len(one.flows)))
+        trace = json.dumps(trace_of(one, every), separators=(",", ":"))
+        write_atomically(perfetto, trace.encode())
+        lines.append(f"trace: {perfetto}")
+    data = {
+        "flows": [each.as_json() for each in explanations],
+        "trace": None if perfetto is None else str(perfetto),
+    }
+    answer(as_json, data, "\n".join(lines) or f"trial {trial} has no completed flow")

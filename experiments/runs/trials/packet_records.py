@@ -1,0 +1,130 @@
+"""Packet log of a trial: from the packets that a lab has logged to the trial's packets.parquet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy
+
+from experiments.models.fluid.ideal import TCP_IP_BYTES
+from experiments.models.packets.packet_log import PacketLog
+from experiments.models.workloads.flows import FlowResult
+from experiments.runs.plans.experiment import System
+from topos.base.errors import PillarboxError, require
+from topos.base.topology import Topology
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from experiments.models.arrays import Ints
+
+FILE = "packets.parquet"
+KINDS = {
+    "at_s": "float64",
+    "flow": "int32",
+    "link": "int32",
+    "packet": "int32",
+    "is_ack": "bool",
+    "first": "int64",
+    "end": "int64",
+    "bytes": "int32",
+}
+PORT_BITS = 16
+SEQUENCE_NUMBERS = 1 << 32
+
+
+def packet_log_of(
+    system: System, results: Sequence[FlowResult], barrier_s: float, rows: NDArray[numpy.void]
+) -> PacketLog:
+    """Return the packet log of a trial's flows from the packets that its lab has logged.
+
+    A packet is identified by its connection, direction, IP identification and data. Packets that
+    belong to no flow, or carry neither data nor an acknowledgement of data, are left out.
+    """
+    flow, is_ack = _flow_of_rows(system.topology, results, rows)
+    chosen = (flow >= 0) & (is_ack == (rows["payload"] == 0))
+    rows, flow, is_ack = rows[chosen], flow[chosen], is_ack[chosen]
+    begins = _first_sequence_numbers(len(results), rows, flow, is_ack)
+    numbers = numpy.where(is_ack, rows["acknowledged"], rows["sequence"]).astype(numpy.int64)
+    first = (numbers - begins[flow]) % SEQUENCE_NUMBERS
+    end = first + rows["payload"]
+    link = rows["link"].astype(numpy.int64)
+    identity = numpy.stack([flow, is_ack, rows["identification"], first, end], axis=1)
+    _, packet = numpy.unique(identity.astype(numpy.int64), axis=0, return_inverse=True)
+    packet = packet.reshape(-1)
+    # Where a switch detaches a packet from its socket, the packet comes in twice.
+    _, kept = numpy.unique(packet * (1 << 32) + link, return_index=True)
+    kept.sort()
+    log = PacketLog(
+        rows["at_ns"] / 1e9 - barrier_s,
+        *(flow, link, packet, is_ack, first, end),
+        bytes=_frame_bytes(rows, system.mtu),
+    )
+    return PacketLog(*(column[kept] for column in log))
+
+
+def _flow_of_rows(
+    topology: Topology, results: Sequence[FlowResult], rows: NDArray[numpy.void]
+) -> tuple[Ints, NDArray[numpy.bool_]]:
+    """Return the flow of each logged packet (-1: none), and whether it goes to the flow's source."""
+    known = {
+        topology.ipv4(one.flow.source) << PORT_BITS | one.source_port: one.flow.number
+        for one in results
+        if one.source_port is not None
+    }
+    keys = numpy.array(sorted(known), numpy.int64)
+    numbers = numpy.array([known[key] for key in keys.tolist()], numpy.int64)
+    found = numpy.full(len(rows), -1, numpy.int64)
+    is_ack = numpy.zeros(len(rows), bool)
+    for end, to_source in (("source", False), ("destination", True)):
+        key = rows[end].astype(numpy.int64) << PORT_BITS | rows[f"{end}_port"].astype(numpy.int64)
+        at = numpy.minimum(numpy.searchsorted(keys, key), max(len(keys) - 1, 0))
+        same = keys[at] == key if len(keys) else numpy.zeros(len(rows), bool)
+        found[same], is_ack[same] = numbers[at[same]], to_source
+    return found, is_ack
+
+
+def _first_sequence_numbers(
+    flows: int, rows: NDArray[numpy.void], flow: Ints, is_ack: NDArray[numpy.bool_]
+) -> Ints:
+    """Return the sequence number of each flow's first byte: that of its first packet with data."""
+    found = numpy.zeros(flows, numpy.int64)
+    data = numpy.flatnonzero(~is_ack)
+    seen, at = numpy.unique(flow[data], return_index=True)
+    found[seen] = rows["sequence"][data[at]]
+    return found
+
+
+def _frame_bytes(rows: NDArray[numpy.void], mtu: int) -> Ints:
+    """Return the size of packets on a cable, where each segment of a super-packet has headers."""
+    payload, size = rows["payload"].astype(numpy.int64), rows["bytes"].astype(numpy.int64)
+    segments = numpy.maximum(1, -(-payload // (mtu - TCP_IP_BYTES)))
+    return size + (segments - 1) * (size - payload)
+
+
+def write_packets(file: Path, log: PacketLog) -> None:
+    """Write a packet log as a Parquet file."""
+    import pandas
+
+    columns = {name: getattr(log, name).astype(kind) for name, kind in KINDS.items()}
+    pandas.DataFrame(columns).to_parquet(file, index=False, compression="zstd")
+
+
+def read_packets(trial: Path) -> PacketLog:
+    """Return the packet log in a trial's folder; raise PillarboxError if it has none."""
+    import pandas
+
+    file = trial / FILE
+    require(
+        file.is_file(),
+        f"{trial} has no packet log, which needs `pillarbox run ... --explain`: run the experiment "
+        "again, or explain the same flows in a simulation (--simulated)",
+    )
+    try:
+        found = pandas.read_parquet(file).astype(KINDS)
+    except (OSError, LookupError, NotImplementedError, TypeError, ValueError) as error:
+        raise PillarboxError(f"{file} cannot be read: {error}") from None
+    columns = (found[name].to_numpy() for name in KINDS)
+    return PacketLog(*columns)
