@@ -193,7 +193,7 @@ class CriticalPaths:
                 one.hops.append(row)
                 end = wanted.source if one.is_ack else wanted.destination
                 one.delivered = one.delivered or int(self._ports.heads[link]) == end
-        return list(found.values())
+        return _with_pieces(list(found.values()))
 
     def link(self, row: int) -> int:
         """Return the link of a row of the log."""
@@ -327,7 +327,7 @@ class _Walk:
     def _repetitions(self) -> set[int]:
         """Return the numbers of the packets with data that were sent before."""
         found, highest = set(), 0
-        for one in sorted(self._data, key=lambda one: one.sent or 0):
+        for one in sorted(self._data, key=lambda one: (one.sent or 0, one.first)):
             if one.first < highest:
                 found.add(one.number)
             highest = max(highest, one.end)
@@ -394,6 +394,26 @@ class _Walk:
                 counts[before][link] += 1
                 before = link
         return {before: count.most_common(1)[0][0] for before, count in counts.items()}
+
+
+def _with_pieces(packets: list[_Packet]) -> list[_Packet]:
+    """Return packets with the pieces of super-packets in place of them.
+
+    A program that forwards a super-packet may split it: then the log has no link of the
+    super-packet, and no sender of its pieces.
+    """
+    whole = [one for one in packets if one.sent is not None and not one.hops and not one.is_ack]
+    split: set[int] = set()
+    for one in packets:
+        if one.sent is not None or one.is_ack:
+            continue
+        for other in reversed(whole):
+            assert other.sent is not None
+            if other.sent < one.hops[0] and other.first <= one.first and one.end <= other.end:
+                one.sent = other.sent
+                split.add(other.number)
+                break
+    return [one for one in packets if one.number not in split]
 
 
 def _rows_by_value(column: Ints) -> dict[int, Ints]:
