@@ -32,6 +32,7 @@ from experiments.models.port_bursts import burst_bytes
 from experiments.runs.plans.experiment import System
 from experiments.runs.trials import packet_records
 from experiments.runs.trials.records import Run, trial_folder
+from hosts.base.fault_kinds import BY_NAME
 from topos.base.errors import require
 from topos.base.topology import Topology
 
@@ -264,6 +265,8 @@ def explained(trial: TrialPackets, flows: pandas.DataFrame) -> Iterator[Explanat
 def _outages(events: pandas.DataFrame) -> Iterator[Outage]:
     """Yield the times in which faults lose packets: until stopped flows continue."""
     for number, row in enumerate(events.itertuples()):
+        if row.event not in BY_NAME:  # a repair
+            continue
         after_s = next(
             (value for value in (row.rerouted_s, row.detected_s) if not pandas.isna(value)), None
         )
