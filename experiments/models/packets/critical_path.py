@@ -121,8 +121,9 @@ class CriticalPaths:
         self._departures: dict[int, _Departures] = {}
         for link, places in _rows_by_value(log.link[passed]).items():
             rows = passed[places]
-            columns = (column[rows] for column in (log.at_s, log.bytes, log.flow))
-            self._departures[link] = _Departures(rows, *columns)
+            self._departures[link] = _Departures(
+                rows, log.at_s[rows], log.bytes[rows], log.flow[rows]
+            )
 
     def parts(self, wanted: FlowToExplain) -> list[Part]:
         """Return the parts of a flow's completion time, the longest first; they add up to it."""
@@ -258,9 +259,9 @@ class _Walk:
         return None
 
     def _step(self, packet: _Packet, row: int) -> tuple[_Packet, int] | None:
-        """Add the parts of a packet up to `row`, and why it was sent; return the cause, and its row.
+        """Add the parts of a packet up to `row`; return the packet that caused it, and its row.
 
-        None: the flow's start is reached.
+        None if the flow's start is reached.
         """
         rows = [one for one in packet.hops if one <= row]
         if packet.sent is None:
@@ -311,7 +312,7 @@ class _Walk:
         return max(filter(None, (left, self._latest(True, row))), default=None)
 
     def _transmission_before(self, packet: _Packet) -> _Packet | None:
-        """Return the latest earlier transmission of data of a packet, a lost one if there is one."""
+        """Return the latest transmission of a packet's data before it, a lost one if possible."""
         if packet.number not in self._repeated or packet.sent is None:
             return None
         before = [
@@ -356,7 +357,7 @@ class _Walk:
         ]
 
     def _silent_times(self) -> dict[int, tuple[float, float]]:
-        """Return the time without ACKs before each repetition by a timer, by the repetition's row."""
+        """Return the time without ACKs before each repetition by a timer, by its row."""
         found: dict[int, tuple[float, float]] = {}
         from_s = self._wanted.start_s
         for one in sorted(self._data, key=lambda one: one.sent or 0):

@@ -40,6 +40,7 @@ from experiments.models.packets.multipath import (
     receive_data_segment,
     take_data,
 )
+from experiments.models.packets.packet_log import NO_LINK, LoggedPacket
 from experiments.models.packets.sender import (
     is_tail_loss_probe,
     most_segments_at_own_port,
@@ -55,6 +56,7 @@ from experiments.models.packets.simulation_state import (
     DELIVERED,
     EVENTS,
     FREE,
+    LOGGED,
     MOST_ACTIVE,
     SAMPLED,
     Samples,
@@ -74,13 +76,18 @@ SENDER, RECEIVER = 0, 1  # indices of a TCP flow's two timers
 
 def run_packet_simulation(
     state: SimulationState, samples: Samples, order: Ints, start_s: Floats, until_s: float
-) -> None:
-    """Run the packet simulation until `until_s`, or until no packet is in flight.
+) -> SimulationState:
+    """Run the packet simulation until `until_s` or the last packet; return its final state.
 
     `order` has the flows in the order of their start times `start_s`.
     """
     state.counts[FREE] = len(state.unused)
     while not native_in_place(_process_events)(state, samples, order, start_s, until_s):
+        if _log_is_full(state):
+            log = zero_records(LoggedPacket, 2 * len(state.log))
+            log[: len(state.log)] = state.log
+            state = state._replace(log=log)
+            continue
         # Double the table of packet records: free records stay in front, new ones follow.
         count, free = len(state.packets), int(state.counts[FREE])
         packets, unused = zero_records(Packet, 2 * count), numpy.zeros(2 * count, numpy.int32)
@@ -90,17 +97,24 @@ def run_packet_simulation(
         data_acked = numpy.resize(state.data_acked, 2 * len(state.data_acked))
         state = state._replace(packets=packets, unused=unused, data_acked=data_acked)
         state.counts[FREE] = free + count
+    return state
+
+
+def _log_is_full(state: SimulationState) -> bool:
+    """Return True if the packet log may have no room for the packets of an event."""
+    most = state.frames.most * state.frames.subflows + 3
+    return 0 < len(state.log) < int(state.counts[LOGGED]) + most
 
 
 def _process_events(
     state: SimulationState, samples: Samples, order: Ints, start_s: Floats, until_s: float
 ) -> bool:
-    """Process simulated packets' events; return False if packet records run out."""
+    """Process simulated packets' events; return False if packet records or the log run out."""
     state = by_reference(state)
     links, flows, timers, counts = state.links, state.flows, state.timers, state.counts
     while True:
         # One event lets a sender fill all its windows at most, and its receiver send two ACKs.
-        if counts[FREE] < state.frames.most * state.frames.subflows + 3:
+        if counts[FREE] < state.frames.most * state.frames.subflows + 3 or _log_is_full(state):
             return False
         link = first_link_event(state.calendar, links)
         now = links[link].due_s if link != NONE else NEVER
@@ -143,6 +157,8 @@ def _leave_link(state: SimulationState, at: int, now: float) -> None:
         link.waits = packet.behind
     if link.first != NONE:
         add_link_event(state.calendar, state.links, at, state.packets[link.first].due_s)
+    if len(state.log) > 0:
+        _log_packet(state, packet, at, now)
     if state.paths[packet.at] >= 0:
         if kind == AT_HOME:
             packet.kind = AWAY
@@ -330,7 +346,17 @@ def _send_packet(state: SimulationState, number: int, at: int, now: float) -> No
     """Put a new packet into the queue of the first link of its path, which begins at `at`."""
     state.packets[number].at = at
     link = state.paths[at]
+    if len(state.log) > 0:
+        _log_packet(state, state.packets[number], NO_LINK, now)
     enqueue_or_drop(state, number, link if link >= 0 else ~link, now)
+
+
+def _log_packet(state: SimulationState, packet: Packet, link: int, now: float) -> None:
+    """Log that a packet has passed a link, or that it is sent (NO_LINK)."""
+    row = state.log[state.counts[LOGGED]]
+    state.counts[LOGGED] += 1
+    row.at_s, row.flow, row.link, row.is_ack = now, packet.flow, link, packet.kind == ACK
+    row.newest, row.number, row.count = packet.newest, packet.number, packet.count
 
 
 # -- timers --------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from experiments.models.arrays import Bools, Flag, Float64, Floats, Int32, Int64, Ints
+from experiments.models.arrays import Bools, Flag, Float64, Floats, Int32, Ints
 
 NO_LINK = -1  # link of a packet that has just been sent
 
@@ -33,9 +33,11 @@ class LoggedPacket:
     """Record of a row of the packet simulation's log (see `PacketLog`)."""
 
     at_s: Float64
-    packet: Int64
     flow: Int32
     link: Int32
+    # transmission number; in an ACK, the highest that has arrived: no two packets of a flow, and no
+    # two of its ACKs, have the same
+    newest: Int32
     number: Int32  # first segment in the packet; in an ACK, the first missing segment
     count: Int32  # number of segments
     is_ack: Flag

@@ -23,10 +23,12 @@ from experiments.models.packets.controls.dctcp import FIRST_ALPHA
 from experiments.models.packets.link_events import empty_link_calendar
 from experiments.models.packets.multipath import no_shared_data, share_data
 from experiments.models.packets.packet_engine import OWN_PACKETS, run_packet_simulation
+from experiments.models.packets.packet_log import LoggedPacket, PacketLog
 from experiments.models.packets.sender import FIRST_WINDOW
 from experiments.models.packets.simulation_state import (
     COUNTS,
     EVENTS,
+    LOGGED,
     MOST_ACTIVE,
     FrameParameters,
     Samples,
@@ -47,6 +49,7 @@ FIRST_BYTES = 65_535
 FIRST_PACKETS = 1 << 12  # initial number of packet records
 DRAWN = 1 << 16  # count of pregenerated random numbers, which the simulation reuses in turn
 MOST_SEGMENTS = 1 << 31
+FIRST_LOGGED = 1 << 16  # first size of the packet log, in rows
 AT_REST_S = 1e-4  # seconds that programs take to send and to answer in an idle network
 
 
@@ -129,6 +132,7 @@ class TcpSimulationResults(NamedTuple):
     queued_bytes: Floats  # bytes in the sampled links' queues: a row for each requested moment
     events: int
     most_active: int
+    log: PacketLog | None = None
 
 
 def simulate_tcp_flows(
@@ -143,13 +147,16 @@ def simulate_tcp_flows(
     until_s: float = NEVER,
     sampled: Ints | None = None,
     subflows: Ints | None = None,
+    *,
+    logs_packets: bool = False,
 ) -> TcpSimulationResults:
     """Simulate TCP flows, each on its path, with ACKs on its return path, up to `until_s`.
 
     With `subflows`, the flows are Multipath TCP connections: the number of subflows of each, whose
     paths follow one another in `routes` and `back` (`subflow_paths`).
 
-    The queues of the links in `sampled` are sampled at `moments_s`.
+    The queues of the links in `sampled` are sampled at `moments_s`. With `logs_packets`, the
+    results have the log of all packets.
 
     Examples
     --------
@@ -201,6 +208,7 @@ def simulate_tcp_flows(
         timers=empty_event_heap(2 * len(flows)),
         counts=numpy.zeros(COUNTS, numpy.int64),
         chance=numpy.random.default_rng(seed).random(DRAWN),
+        log=zero_records(LoggedPacket, FIRST_LOGGED if logs_packets else 0),
     )
     samples = Samples(
         moments_s=moments,
@@ -210,7 +218,7 @@ def simulate_tcp_flows(
         active=numpy.zeros(len(moments), numpy.int64),
     )
     order = numpy.argsort(start_s, kind="stable")
-    run_packet_simulation(state, samples, firsts[order], start_s[order], float(until_s))
+    ended = run_packet_simulation(state, samples, firsts[order], start_s[order], float(until_s))
     in_order = flows["expected"] if subflows is None else shared.connections["expected"]
     return TcpSimulationResults(
         begin_s=flows["begin_s"][firsts],
@@ -226,7 +234,25 @@ def simulate_tcp_flows(
         queued_bytes=samples.queued,
         events=int(state.counts[EVENTS]),
         most_active=int(state.counts[MOST_ACTIVE]),
+        log=_packet_log(ended, volume_bytes) if logs_packets else None,
     )
+
+
+def _packet_log(state: SimulationState, volume_bytes: Ints) -> PacketLog:
+    """Return the packet log of a simulation of TCP flows, with positions and sizes in bytes."""
+    used, frames = slice(int(state.counts[LOGGED])), state.frames
+    flow, link, newest, number, count = (
+        state.log[name][used].astype(numpy.int64)
+        for name in ("flow", "link", "newest", "number", "count")
+    )
+    at_s, is_ack = state.log["at_s"][used], state.log["is_ack"][used]
+    known = numpy.stack([flow, is_ack, newest], axis=1)
+    _, packet = numpy.unique(known, axis=0, return_inverse=True)
+    most = volume_bytes[flow]
+    first = numpy.minimum(number * frames.segment, most)
+    end = numpy.minimum(first + numpy.where(is_ack, 0, count) * frames.segment, most)
+    size = count * frames.overhead + end - first
+    return PacketLog(at_s, flow, link, packet.reshape(-1), is_ack, first, end, size)
 
 
 def _sums(of_subflows: Ints, firsts: Ints) -> Ints:

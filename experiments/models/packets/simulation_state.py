@@ -8,12 +8,13 @@ from experiments.models.arrays import Bools, Floats, Ints, Records
 from experiments.models.arrivals.event_heap import EventHeap
 from experiments.models.packets.link_events import CalendarState
 from experiments.models.packets.multipath import SharedData
+from experiments.models.packets.packet_log import LoggedPacket
 from experiments.models.packets.state import Link, Packet, TcpFlow
 
 # indices of `counts`: free packet records, started flows, events, taken samples, flows in progress,
-# the maximum of that number, and bytes delivered by all flows
-FREE, BEGUN, EVENTS, SAMPLED, ACTIVE, MOST_ACTIVE, DELIVERED = range(7)
-COUNTS = 7
+# the maximum of that number, bytes delivered by all flows, and rows of the packet log
+FREE, BEGUN, EVENTS, SAMPLED, ACTIVE, MOST_ACTIVE, DELIVERED, LOGGED = range(8)
+COUNTS = 8
 
 
 class FrameParameters(NamedTuple):
@@ -44,6 +45,7 @@ class SimulationState(NamedTuple):
     timers: EventHeap  # TCP timers: each flow's sender's and receiver's
     counts: Ints
     chance: Floats  # random numbers from 0 to 1; their count is a power of two
+    log: Records[LoggedPacket]  # the first counts[LOGGED] rows are used; empty without a log
 
 
 class Samples(NamedTuple):

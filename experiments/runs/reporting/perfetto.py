@@ -128,7 +128,7 @@ def _queue_lengths(log: PacketLog) -> dict[int, tuple[Floats, Ints]]:
     order = numpy.lexsort((numpy.arange(len(log.at_s)), log.packet))
     packet, link = log.packet[order], log.link[order]
     hops = numpy.flatnonzero((packet[1:] == packet[:-1]) & (link[1:] != NO_LINK)) + 1
-    found = {}
+    found: dict[int, tuple[Floats, Ints]] = {}
     for number in numpy.unique(link[hops]).tolist():
         rows = hops[link[hops] == number]
         size = log.bytes[order[rows]].astype(numpy.int64)
@@ -138,7 +138,8 @@ def _queue_lengths(log: PacketLog) -> dict[int, tuple[Floats, Ints]]:
         times, lengths = times[by_time], numpy.cumsum(changes[by_time])
         steps = numpy.floor(times / QUEUE_STEP_S).astype(numpy.int64)
         last = numpy.flatnonzero(numpy.append(steps[1:] != steps[:-1], True))
-        found[number] = (steps[last] + 1) * QUEUE_STEP_S, lengths[last]
+        ends_s = (steps[last] + 1) * QUEUE_STEP_S
+        found[number] = ends_s.astype(numpy.float64), lengths[last].astype(numpy.int64)
     return found
 
 

@@ -117,9 +117,7 @@ class Explanation:
         rest = rows[len(shown) :]
         if rest:
             rest_s = sum(sum_s for _, sum_s in rest)
-            texts.append(
-                f"{_seconds(rest_s, self.seconds)} in {_count(len(rest), 'smaller part')}"
-            )
+            texts.append(f"{_seconds(rest_s, self.seconds)} in {_count(len(rest), 'smaller part')}")
         return ", ".join(texts)
 
 
@@ -166,7 +164,7 @@ def logged_trial(run: Run, trial: int) -> TrialPackets:
 
 
 def simulated_trial(run: Run, trial: int) -> TrialPackets:
-    """Return the packet log of a simulation of a trial's flows; their ends are the simulated ones."""
+    """Return a trial's flows with the ends that a simulation computes, and its packet log."""
     from experiments.runs.reporting.overlay import repeated
 
     _record(run, trial)

@@ -57,18 +57,22 @@ def packet_log_of(
     # Where a switch detaches a packet from its socket, the packet comes in twice.
     _, kept = numpy.unique(packet * (1 << 32) + link, return_index=True)
     kept.sort()
-    log = PacketLog(
-        rows["at_ns"] / 1e9 - barrier_s,
-        *(flow, link, packet, is_ack, first, end),
-        bytes=_frame_bytes(rows, system.mtu),
+    return PacketLog(
+        at_s=rows["at_ns"][kept] / 1e9 - barrier_s,
+        flow=flow[kept],
+        link=link[kept],
+        packet=packet[kept],
+        is_ack=is_ack[kept],
+        first=first[kept],
+        end=end[kept],
+        bytes=_frame_bytes(rows[kept], system.mtu),
     )
-    return PacketLog(*(column[kept] for column in log))
 
 
 def _flow_of_rows(
     topology: Topology, results: Sequence[FlowResult], rows: NDArray[numpy.void]
 ) -> tuple[Ints, NDArray[numpy.bool_]]:
-    """Return the flow of each logged packet (-1: none), and whether it goes to the flow's source."""
+    """Return the flow of each logged packet (-1: none), and whether it is an acknowledgement."""
     known = {
         topology.ipv4(one.flow.source) << PORT_BITS | one.source_port: one.flow.number
         for one in results
@@ -101,7 +105,8 @@ def _frame_bytes(rows: NDArray[numpy.void], mtu: int) -> Ints:
     """Return the size of packets on a cable, where each segment of a super-packet has headers."""
     payload, size = rows["payload"].astype(numpy.int64), rows["bytes"].astype(numpy.int64)
     segments = numpy.maximum(1, -(-payload // (mtu - TCP_IP_BYTES)))
-    return size + (segments - 1) * (size - payload)
+    found: Ints = size + (segments - 1) * (size - payload)
+    return found
 
 
 def write_packets(file: Path, log: PacketLog) -> None:
