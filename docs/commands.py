@@ -65,6 +65,7 @@ Live labs, and commands that enter one, need root: `sudo ./pillarbox up dcell,4,
 | | `bench` | benchmark | performance of Pillarbox on this machine |
 | | `reproduce` | figure | a paper's figure, compared with its numbers |
 | **results** | `report` | run | figures and report.html |
+| | `why-slow` | run of `run --log-packets` | [parts of a flow's completion time](why-slow.md), in a sentence |
 | | `compare-runs` | two runs | differences of settings and results |
 | | `artifact`, `repeat` | a run; its artifact | [one file for reviewers](records.md#an-artifact-for-reviewers); the same experiment again, and whether results agree |
 | **programs** | `exec` | running lab | a program or shell on one server |

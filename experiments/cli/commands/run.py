@@ -26,7 +26,10 @@ if TYPE_CHECKING:
     from experiments.runs.trials.trial_process import TrialDisplay
 
 # Options that set a key of the experiment.
-SETTINGS = ("repeats", "seed", "rate_mbit", "plane", "kit", "duration", "machines", "cluster")
+SETTINGS = (
+    *("repeats", "seed", "rate_mbit", "plane", "kit", "duration", "machines", "cluster"),
+    "log_packets",
+)
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -60,8 +63,9 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
     help="Cluster to run on; with --machines 1 each machine runs whole trials.",
 )
 @click.option(
-    "--explain",
+    "--log-packets",
     is_flag=True,
+    default=None,
     help="Log the times of all packets, so that `why-slow` can explain flows.",
 )
 @click.option("--out", type=FOLDER, help="Output directory (must not exist).")
@@ -240,11 +244,7 @@ def _machines_of(cluster: str) -> int:
 def _settings_of_options(given: dict[str, Any]) -> list[str]:
     """Convert command-line options, such as --repeats, to settings of an experiment."""
     names = {"duration": "workload.duration_s"}
-    return [
-        f"{names.get(key, key)}={value}"
-        for key, value in given.items()
-        if value is not None and value is not False
-    ]
+    return [f"{names.get(key, key)}={value}" for key, value in given.items() if value is not None]
 
 
 def _experiment_to_run(

@@ -13,8 +13,8 @@ FLOWS = 10  # number of flows that are explained if none is given
 
 
 @click.command()
-@click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.argument("flow", type=click.IntRange(min=0), required=False)
+@click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("flow", metavar="[FLOW]", type=click.IntRange(min=0), required=False)
 @click.option(
     "--trial",
     type=click.IntRange(min=1),
@@ -40,10 +40,10 @@ def command(
     """Explain why a flow of a run was slow; without FLOW, the ten slowest flows of a trial.
 
     The parts of the answer add up to the flow's completion time (docs/why-slow.md). A live run
-    needs the packet log of `run --explain`.
+    needs the packet log of `run --log-packets`.
 
     \b
-    sudo ./pillarbox run fct --explain
+    sudo ./pillarbox run fct --log-packets
     ./pillarbox why-slow fct-20260301-101500-seed1
     ./pillarbox why-slow fct-20260301-101500-seed1 81 --json
     ./pillarbox why-slow fct-20260301-101500-seed1 --perfetto trace.json

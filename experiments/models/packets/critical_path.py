@@ -31,19 +31,17 @@ from experiments.models.arrays import Floats, Ints
 from experiments.models.packets.packet_log import NO_LINK, PacketLog
 
 # Kinds of parts.
-SENDING = "sending"  # the port sends the flow's own bytes
-WAITING = "waiting"  # the port sends other flows' bytes
-PROPAGATION = "propagation"  # delay of cables
-TIMEOUT = "timeout"  # from a transmission to its repetition by a timer
-RECOVERY = "recovery"  # from a transmission to its repetition by an ACK, without timeouts meanwhile
-REROUTING = (
-    "rerouting"  # from a transmission to its repetition, if the transmission was lost at a fault
-)
-ACK_DELAY = "ack delay"  # from the delivery of data to its acknowledgement
-SENDER = "sender"  # the sender may send, and does not
-START = "start"  # from the planned start to the first packet
-MACHINE = "machine"  # late timers and slow programs
-UNKNOWN = "unknown"  # packets that were not logged
+SENDING = "sending"  # The port sends the flow's own bytes.
+WAITING = "waiting"  # The port sends other flows' bytes.
+PROPAGATION = "propagation"  # Delay of cables.
+TIMEOUT = "timeout"  # Data waits for its repetition by a timer.
+RECOVERY = "recovery"  # Data waits for its repetition by an ACK, without timeouts meanwhile.
+REROUTING = "rerouting"  # Data that was lost at a fault waits for its repetition.
+ACK_DELAY = "ack delay"  # Data is delivered, and its ACK is not sent yet.
+SENDER = "sender"  # The sender may send, and does not.
+START = "start"  # The planned start has passed, and no packet is sent yet.
+MACHINE = "machine"  # Late timers and slow programs.
+UNKNOWN = "unknown"  # Packets that were not logged.
 KINDS = (
     *(SENDING, WAITING, PROPAGATION, TIMEOUT, RECOVERY, REROUTING),
     *(ACK_DELAY, SENDER, START, MACHINE, UNKNOWN),

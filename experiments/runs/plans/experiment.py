@@ -156,7 +156,7 @@ class Experiment:
     # `repeats`, trials continue until every system reaches this width, up to `most_repeats`.
     precision: float | None = None
     most_repeats: int = 10
-    explain: bool = False  # True logs the times of all packets, for `pillarbox why-slow`.
+    log_packets: bool = False  # True logs the times of all packets, for `pillarbox why-slow`.
 
     def __post_init__(self) -> None:
         require(bool(self.systems), f"experiment {self.name} has no systems")

@@ -120,7 +120,7 @@ def order_of(experiment: Experiment, trial: Trial) -> TrialOrder:
         check_machines(trial.system, workload)
     faults = schedule(topology, faults_of_system, workload, trial.seed)
     flows, plan = _flows_and_plan(workload, trial)
-    return TrialOrder(trial, workload, tuple(flows), tuple(faults), plan, experiment.explain)
+    return TrialOrder(trial, workload, tuple(flows), tuple(faults), plan, experiment.log_packets)
 
 
 def has_own_tool(workload: Workload) -> bool:

@@ -39,7 +39,7 @@ class TrialOrder:
     faults: tuple[Fault, ...]
     # Plan of a collective operation or of a file distribution, whose flows wait for one another.
     plan: CollectivePlan | DistributionPlan | None = None
-    explain: bool = False  # True logs the times of all packets.
+    log_packets: bool = False  # True logs the times of all packets.
 
     @property
     def topology(self) -> Topology:

@@ -124,8 +124,8 @@ def read_packets(trial: Path) -> PacketLog:
     file = trial / FILE
     require(
         file.is_file(),
-        f"{trial} has no packet log, which needs `pillarbox run ... --explain`: run the experiment "
-        "again, or explain the same flows in a simulation (--simulated)",
+        f"{trial} has no packet log, which needs `pillarbox run ... --log-packets`: run the "
+        "experiment again, or explain the same flows in a simulation (--simulated)",
     )
     try:
         found = pandas.read_parquet(file).astype(KINDS)

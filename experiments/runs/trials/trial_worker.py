@@ -107,7 +107,7 @@ def measured_in(
         facts = backend.prepare()
         tool = stack.enter_context(closing(backend.tool(order)))
         tool.prepare()
-        recorder = stack.enter_context(_recorder(lab, order)) if order.explain else None
+        recorder = stack.enter_context(_recorder(lab, order)) if order.log_packets else None
         come_and_go = order.workload.arrivals is not None
         watch = stack.enter_context(backend.watch(come_and_go=come_and_go))
         # Events come from a thread, and only this thread may use the connection.

@@ -86,7 +86,7 @@ def test_a_simulation_explains_a_run_without_a_packet_log(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ((), "--explain"),
+        ((), "--log-packets"),
         (("--trial", 2), "no trial 2"),
         ((3, "--simulated"), "no flow 3"),
     ],

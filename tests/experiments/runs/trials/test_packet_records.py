@@ -95,7 +95,7 @@ def test_a_written_log_is_read_again(tmp_path: Path) -> None:
 
 
 def test_missing_and_damaged_logs_are_sentences(tmp_path: Path) -> None:
-    with pytest.raises(PillarboxError, match="--explain"):
+    with pytest.raises(PillarboxError, match="--log-packets"):
         read_packets(tmp_path)
     (tmp_path / FILE).write_bytes(b"PAR1")
     with pytest.raises(PillarboxError, match="cannot be read"):
