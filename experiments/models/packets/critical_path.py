@@ -42,10 +42,6 @@ SENDER = "sender"  # The sender may send, and does not.
 START = "start"  # The planned start has passed, and no packet is sent yet.
 MACHINE = "machine"  # Late timers and slow programs.
 UNKNOWN = "unknown"  # Packets that were not logged.
-KINDS = (
-    *(SENDING, WAITING, PROPAGATION, TIMEOUT, RECOVERY, REROUTING),
-    *(ACK_DELAY, SENDER, START, MACHINE, UNKNOWN),
-)
 LEAST_SILENCE_S = 1e-3  # shortest time without ACKs before a repetition by a timer
 
 
