@@ -71,6 +71,7 @@ OWN_PACKETS = (
     2  # number of packets, as large as the next one, that may wait at a sending server's own port
 )
 SEGMENTS_PER_ACK = 2  # TCP segments per delayed ACK (RFC 5681, section 4.2)
+ALL = 1 << 62  # more rows than any log has
 SENDER, RECEIVER = 0, 1  # indices of a TCP flow's two timers
 
 
@@ -83,7 +84,7 @@ def run_packet_simulation(
     """
     state.counts[FREE] = len(state.unused)
     while not native_in_place(_process_events)(state, samples, order, start_s, until_s):
-        if _log_is_full(state):
+        if state.counts[LOGGED] > _most_logged(state, _most_packets_sent(state)):
             log = zero_records(LoggedPacket, 2 * len(state.log))
             log[: len(state.log)] = state.log
             state = state._replace(log=log)
@@ -100,10 +101,17 @@ def run_packet_simulation(
     return state
 
 
-def _log_is_full(state: SimulationState) -> bool:
-    """Return True if the packet log may have no room for the packets of an event."""
-    most = state.frames.most * state.frames.subflows + 3
-    return 0 < len(state.log) < int(state.counts[LOGGED]) + most
+def _most_packets_sent(state: SimulationState) -> int:
+    """Return the maximum number of packets per event.
+
+    A sender fills all its windows, and its receiver sends two ACKs.
+    """
+    return int(state.frames.most * state.frames.subflows) + 3
+
+
+def _most_logged(state: SimulationState, most: int) -> int:
+    """Return the number of rows up to which the log has room for `most` more; ALL without a log."""
+    return len(state.log) - most if len(state.log) > 0 else ALL
 
 
 def _process_events(
@@ -112,9 +120,10 @@ def _process_events(
     """Process simulated packets' events; return False if packet records or the log run out."""
     state = by_reference(state)
     links, flows, timers, counts = state.links, state.flows, state.timers, state.counts
+    most = _most_packets_sent(state)
+    most_logged = _most_logged(state, most)
     while True:
-        # One event lets a sender fill all its windows at most, and its receiver send two ACKs.
-        if counts[FREE] < state.frames.most * state.frames.subflows + 3 or _log_is_full(state):
+        if counts[FREE] < most or counts[LOGGED] > most_logged:
             return False
         link = first_link_event(state.calendar, links)
         now = links[link].due_s if link != NONE else NEVER
