@@ -133,6 +133,12 @@ def standard_routing(topology: Topology, name: str = "") -> str:
     return found[0]
 
 
+def packet_format(topology: Topology, routing: str) -> str:
+    """Return the header that a routing adds to packets, in the words of a student's router."""
+    plain_ip = getattr(router_for(topology, routing), "plain_ip", False)
+    return "plain IP (plain_ip = True)" if plain_ip else f"with the header of {routing}"
+
+
 def check_seal() -> None:
     """Raise PillarboxError if this machine cannot seal the processes of students' files."""
     with ChildKeeper("", [], []) as keeper:

@@ -101,7 +101,9 @@ def command(
         students = sum(bool(seat.student) for seat in seats)
         click.echo(
             f"lab {place.number}: {topology.spec}, {students} of {topology.servers} servers run "
-            f"students' routers, the others {routing}\npage: {out / class_network.PAGE}"
+            f"students' routers, the others {routing}\n"
+            f"packets: {class_network.packet_format(topology, routing)}\n"
+            f"page: {out / class_network.PAGE}"
         )
         if rounds is not None:
             for line in live.run_rounds(rounds, planned):

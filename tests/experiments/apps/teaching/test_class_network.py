@@ -14,6 +14,7 @@ from experiments.apps.teaching.class_network import (
     PAGE,
     POINTS,
     assigned_seats,
+    packet_format,
     read_faults,
     standard_routing,
 )
@@ -156,16 +157,17 @@ def test_wrong_options_are_refused(tmp_path: Path, arguments: list[str], says: s
 
 
 @pytest.mark.parametrize(
-    ("spec", "routing"),
+    ("spec", "routing", "packets"),
     [
-        ("bcube,2,1", "bcube"),
-        ("dcell,4,1", "dcell"),
-        ("ficonn,4,1", "tor"),
-        ("dpillar,4,2", "sp-cw"),
+        ("bcube,2,1", "bcube", "with the header of bcube"),
+        ("dcell,4,1", "dcell", "with the header of dcell"),
+        ("ficonn,4,1", "tor", "plain IP (plain_ip = True)"),
+        ("dpillar,4,2", "sp-cw", "plain IP (plain_ip = True)"),
     ],
 )
-def test_standard_routing_has_the_header_of_students(spec: str, routing: str) -> None:
+def test_standard_routing_has_the_header_of_students(spec: str, routing: str, packets: str) -> None:
     assert standard_routing(topos.parse(spec)) == routing
+    assert packet_format(topos.parse(spec), routing) == packets
 
 
 def test_trace_records_of_a_round_are_complete() -> None:
