@@ -12,6 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from hosts.base.file_ownership import is_machine_root
+from hosts.linux.user_namespace import outside_user
 from topos.base.errors import PillarboxError, require
 
 CHECKOUT = Path(__file__).resolve().parents[2]  # Folder of the packages topos, hosts, experiments.
@@ -63,6 +65,20 @@ def private_folder(path: Path) -> Path:
 def is_private(status: os.stat_result) -> bool:
     """Return True if only this process's user may open a file or folder."""
     return status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+
+
+def runtime_folder() -> Path:
+    """Return the folder of running labs' files: /run/pillarbox for root, else one of the user.
+
+    It is the same inside and outside the user namespace of an ordinary user's lab.
+    """
+    if is_machine_root():
+        return Path("/run/pillarbox")
+    user = outside_user()
+    session = Path(f"/run/user/{user}")  # the systemd session's; a container has none
+    if session.is_dir() and session.stat().st_uid == os.geteuid():
+        return session / "pillarbox"
+    return Path(f"/tmp/pillarbox-{user}")
 
 
 def toml_in(file: Path) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from hosts.base.file_ownership import foreign_writer
+from hosts.base.file_ownership import foreign_writer, is_machine_root
 
 SET_PATH = "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); "
 RUN_MODULE = (
@@ -70,7 +70,7 @@ def use_own_home() -> None:
     ``sudo -E`` and some configurations of sudo keep the caller's HOME. From that directory numba
     loads compiled code and Dask reads names of modules to import, and matplotlib writes to it.
     """
-    if os.geteuid() != 0:
+    if not is_machine_root():
         return
     if foreign_writer(Path(os.environ.get("HOME") or "/")):
         os.environ["HOME"] = pwd.getpwuid(0).pw_dir

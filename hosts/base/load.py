@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 
 from hosts.base.algorithms import algorithms
-from hosts.base.file_ownership import callers, foreign_writer
+from hosts.base.file_ownership import callers, foreign_writer, is_machine_root
 from hosts.base.router import Router
 from topos.base.errors import NotPermittedError, PillarboxError, UnknownNameError, require
 from topos.base.topology import Topology
@@ -67,7 +67,7 @@ def module_from(file: Path, kind: str) -> ModuleType:
 
 def source_of(file: Path) -> bytes:
     """Return the source of a user's file; as root, only of files of trusted users."""
-    if os.geteuid() == 0:
+    if is_machine_root():
         writer = foreign_writer(file, callers())
         require(
             not writer,

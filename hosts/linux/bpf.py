@@ -19,6 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from hosts.linux.instructions import EXIT, R0, set_register
 from topos.base.errors import KernelError
 
 # Command numbers of the system call bpf(2), from linux/bpf.h.
@@ -79,6 +80,16 @@ def load_program(instructions: bytes, kind: int = SCHED_CLS) -> int:
     addresses = ctypes.addressof(code), ctypes.addressof(licence)
     attributes = kind, len(instructions) // 8, *addresses, *NO_LOG, NAME
     return call_bpf(PROG_LOAD, struct.pack("=IIQQIIQII16s", *attributes))
+
+
+@cache
+def may_load_programs() -> bool:
+    """Return False if the kernel refuses eBPF programs of this process for lack of rights."""
+    try:
+        os.close(load_program(set_register(R0, 0) + EXIT))
+    except OSError as error:
+        return error.errno not in (errno.EPERM, errno.EACCES)
+    return True
 
 
 class Map:

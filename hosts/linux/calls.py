@@ -20,10 +20,11 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
+from hosts.linux import netlink_numbers as nl
 from topos.base.errors import NotPermittedError
 
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x04000000, 0x08000000
-CLONE_NEWPID, CLONE_NEWNET = 0x20000000, 0x40000000
+CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
 MS_NOSUID_NODEV, MS_NOSUID_NODEV_NOEXEC, MS_REC, MS_PRIVATE = 0x6, 0xE, 0x4000, 1 << 18
 MS_BIND = 0x1000
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_TIMERSLACK, PR_SET_NO_NEW_PRIVS = 1, 4, 29, 38
@@ -291,6 +292,20 @@ def attach_filter(port: socket.socket, program: bytes) -> None:
     length = len(program) // CLASSIC_INSTRUCTION_BYTES
     where = struct.pack("@HP", length, ctypes.addressof(code))
     port.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, where)
+
+
+def set_buffer_bytes(taker: socket.socket, size: int, *, sending: bool = True) -> None:
+    """Set the size of a socket's receive buffer, and with `sending` of its send buffer, in bytes.
+
+    Only root of the machine may exceed the limits net.core.rmem_max and wmem_max.
+    """
+    options = [(nl.SO_RCVBUFFORCE, socket.SO_RCVBUF)]
+    options += [(nl.SO_SNDBUFFORCE, socket.SO_SNDBUF)] if sending else []
+    for by_root, limited in options:
+        try:
+            taker.setsockopt(socket.SOL_SOCKET, by_root, size)
+        except PermissionError:
+            taker.setsockopt(socket.SOL_SOCKET, limited, size)
 
 
 def ethtool(any_socket: socket.socket, interface: str, request: bytes) -> bytes:

@@ -29,6 +29,7 @@ SIOCGIFFLAGS = 0x8913
 RP_FILTER, ACCEPT_LOCAL = 8, 23  # numbers of settings of net.ipv4.conf, from linux/ip.h
 # tc filter of a server at an interface: handle 1; priority 1, in the upper 16 bits of tcm_info
 FILTER, FIRST = 1, 1 << 16
+MOST_MTU = 65535  # largest MTU of a veth interface, in bytes
 
 
 class InterfaceChanges:
@@ -54,6 +55,26 @@ class InterfaceChanges:
         of_ipv4 = attribute(socket.AF_INET, attribute(nl.IFLA_INET_CONF, values))
         body += attribute(nl.IFLA_AF_SPEC, of_ipv4)
         self._request(nl.RTM_SETLINK, 0, body, f"set up interface {index}")
+
+    def create_veth_pair(
+        self, near: tuple[str, bytes | None], far: tuple[str, bytes | None], namespace: int
+    ) -> None:
+        """Add to the batch: a veth pair by names and MAC addresses, the far end in a namespace.
+
+        The near end is up, and neither end uses ARP.
+        """
+        flags = nl.IFF_NOARP
+        peer = _end_of_pair(*far, flags) + number(nl.IFLA_NET_NS_FD, namespace)
+        pair = text(nl.IFLA_INFO_KIND, "veth")
+        pair += attribute(nl.IFLA_INFO_DATA, attribute(nl.VETH_INFO_PEER, peer))
+        body = _end_of_pair(*near, flags | nl.IFF_UP) + attribute(nl.IFLA_LINKINFO, pair)
+        exclusive = nl.NLM_F_CREATE | nl.NLM_F_EXCL
+        self._request(nl.RTM_NEWLINK, exclusive, body, f"create {far[0]}")
+
+    def delete(self, name: str) -> None:
+        """Add to the batch: delete an interface, if it exists."""
+        body = interface() + text(nl.IFLA_IFNAME, name)
+        self._request(nl.RTM_DELLINK, 0, body, f"delete {name}", errno.ENODEV)
 
     def add_address(self, index: int, ipv4: int, prefix_length: int) -> None:
         """Add to the batch: give an interface an IPv4 address."""
@@ -116,6 +137,13 @@ class InterfaceChanges:
             raise OSError(error.errno, str(error)) from None
         finally:
             kernel.close()
+
+
+def _end_of_pair(name: str, mac: bytes | None, flags: int) -> bytes:
+    """Return the netlink message body of one end of a veth pair."""
+    body = interface(0, flags, flags) + text(nl.IFLA_IFNAME, name) + number(nl.IFLA_MTU, MOST_MTU)
+    body += number(nl.IFLA_NUM_TX_QUEUES, 1) + number(nl.IFLA_NUM_RX_QUEUES, 1)
+    return body + (attribute(nl.IFLA_ADDRESS, mac) if mac else b"")
 
 
 def _filter_body(index: int, *, egress: bool) -> bytes:

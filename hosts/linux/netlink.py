@@ -17,6 +17,7 @@ from collections.abc import Container, Iterator, Sequence
 from typing import NamedTuple
 
 from hosts.linux import netlink_numbers as nl
+from hosts.linux.calls import set_buffer_bytes
 from topos.base.errors import KernelError
 
 HEADER = struct.Struct("=IHHII")  # struct nlmsghdr: length, type, flags, sequence, port
@@ -126,7 +127,7 @@ class Netlink:
         self._socket = socket.socket(
             socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, protocol
         )
-        self._socket.setsockopt(socket.SOL_SOCKET, nl.SO_RCVBUFFORCE, BUFFER_BYTES)
+        set_buffer_bytes(self._socket, BUFFER_BYTES, sending=False)
         self._socket.setsockopt(nl.SOL_NETLINK, nl.NETLINK_CAP_ACK, 1)
         self._socket.setsockopt(nl.SOL_NETLINK, nl.NETLINK_EXT_ACK, 1)
         self._socket.bind((0, 0))

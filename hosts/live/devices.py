@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hosts.linux import netlink_numbers as nl
+from hosts.linux.calls import set_buffer_bytes
 from hosts.linux.interfaces import ACCEPT_LOCAL, InterfaceChanges
 from hosts.linux.netlink import LINK, received_messages
 from hosts.linux.sieve import ByteTest, attach_byte_filter, shared_filter
@@ -23,7 +24,6 @@ from hosts.live.settings import LabSettings
 from hosts.wire.dcn import FIRST_MESSAGE, MESSAGE_MASK, Protocol
 from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
 from topos.base.addressing import PORT_NETWORK, PORT_PREFIX_LENGTH
-from topos.base.errors import require
 from topos.base.topology import Topology
 
 APPLICATION_INTERFACE = "dcn0"
@@ -34,7 +34,6 @@ LARGEST_FRAME = 65600
 TUNSETIFF = 0x400454CA
 IFF_TUN, IFF_NO_PI = 0x0001, 0x1000
 SOL_PACKET, PACKET_IGNORE_OUTGOING, PACKET_VNET_HDR = 263, 23, 15
-SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33
 SO_TIMESTAMPNS, SO_TIMESTAMPING, SOF_TIMESTAMPING_SOFTWARE = 35, 37, 1 << 4
 NOTE_BYTES = 128  # bytes of recvmsg's ancillary data, which holds a frame's receive time
 OLDEST_S = 1.0  # maximum assumed age of a frame in seconds, in case the clock was set
@@ -63,11 +62,9 @@ PACKETS = (MESSAGE._replace(equal=False),)
 _SHARES = [(ByteTest(SOURCE_END_AT, share, mask=SHARES - 1),) for share in range(SHARES)]
 
 
-def check_tun() -> None:
-    """Raise PillarboxError if this machine has no TUN device, which servers' applications need."""
-    require(
-        TUN.exists(), f"servers cannot forward packets, since this machine has no {TUN}: {MEND_TUN}"
-    )
+def missing_tun() -> str:
+    """Return why the eBPF plane has no TUN device for applications, "" if it has one."""
+    return "" if TUN.exists() else f"this machine has no {TUN}: {MEND_TUN}"
 
 
 class Tun:
@@ -269,8 +266,7 @@ def _packet_socket(
     made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0)
     made.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
     made.setsockopt(SOL_PACKET, PACKET_VNET_HDR, int(vnet_header))
-    for option in (SO_SNDBUFFORCE, SO_RCVBUFFORCE):
-        made.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
+    set_buffer_bytes(made, SOCKET_BUFFER_BYTES)
     if wanted:
         attach_byte_filter(made, *wanted)
     made.bind((name, ethertype))

@@ -32,7 +32,6 @@ from hosts.live.devices import (
     BROADCAST_MAC,
     CarrierEvents,
     Port,
-    Tun,
     configure_application_interface,
 )
 from hosts.live.heartbeat_pacer import PacerConnection, heart_beat_ports
@@ -41,6 +40,7 @@ from hosts.live.liveness import Liveness, NeighbourLink, NeighbourState
 from hosts.live.python_table import PythonTable
 from hosts.live.settings import LabSettings
 from hosts.live.tracing import trace_of
+from hosts.live.veth_tun import application_interface
 from hosts.wire.frame import Frame
 from topos.base.spec import parse
 from topos.base.topology import Topology
@@ -90,7 +90,7 @@ class Forwarder:
         self.drops: Counter[str] = Counter()  # packets dropped by the forwarder, by reason
         self.traces: deque[dict[str, Any]] = deque(maxlen=TRACES)
         self._interfaces = InterfaceQueries()
-        self.tun = Tun()
+        self.tun = application_interface(settings.plane)
         self.plane = settings.plane
         self.ports: dict[int, Port] = {}
         self._open_ports()

@@ -22,7 +22,7 @@ from typing import Any
 
 from hosts.base.network import headers
 from hosts.linux import tcx
-from hosts.linux.bpf import BpfError, BpfObject, Map
+from hosts.linux.bpf import BpfError, BpfObject, Map, may_load_programs
 from hosts.linux.calls import in_new_namespace
 from hosts.linux.entrance import EntryPrograms
 from hosts.live import generated
@@ -148,6 +148,8 @@ class SingleServerPrograms(ServerPrograms):
 
 def available(source: Path | None = None) -> str:
     """Return the reason why eBPF is unusable on this machine, "" if a test in a namespace works."""
+    if not may_load_programs():
+        return "only root may load eBPF programs: use sudo"
     try:
         with in_new_namespace():
             loaded = SingleServerPrograms(source or FORWARD)

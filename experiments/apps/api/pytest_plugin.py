@@ -12,11 +12,12 @@ plugin automatically.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+
+from hosts.linux.user_namespace import refusal
 
 if TYPE_CHECKING:
     from pillarbox import Lab
@@ -36,8 +37,8 @@ def pillarbox_lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
     mark = request.node.get_closest_marker(MARK)
     if mark is None or not mark.args:
         pytest.fail('name a network: @pytest.mark.pillarbox("dcell,4,1")', pytrace=False)
-    if os.geteuid() != 0:
-        pytest.skip("a lab needs root: run pytest with sudo")
+    if refused := refusal():
+        pytest.skip(f"a lab needs root: run pytest with sudo ({refused})")
     import pillarbox
 
     with pillarbox.lab(*mark.args, **mark.kwargs) as lab:

@@ -25,6 +25,7 @@ import os
 import resource
 import signal
 import socket
+import struct
 import sys
 import termios
 from collections.abc import Sequence
@@ -37,6 +38,7 @@ OPEN_FILES = 32
 
 CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWNET = 0x00020000, 0x08000000, 0x40000000
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS = 1, 4, 38
+CAPABILITY_VERSION = 0x20080522  # version 3 of capset(2)
 
 # Numbers of Landlock's system calls, which are the same on every processor architecture.
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
@@ -88,7 +90,12 @@ def user() -> None:
     """Change this process from root to an unprivileged user that runs no other process."""
     if os.geteuid() != 0:
         raise PermissionError(errno.EPERM, "the grader is not root")
-    os.setgroups([])
+    try:
+        os.setgroups([])
+    except PermissionError:
+        # A lab without root has no other user: its user namespace gives rights to user 0, however.
+        _drop_capabilities()
+        raise PermissionError(errno.EPERM, "a lab without root has no other user") from None
     number = FIRST_USER + os.getpid()
     try:
         os.setresgid(number, number, number)
@@ -97,6 +104,12 @@ def user() -> None:
         os.setresgid(NOBODY, NOBODY, NOBODY)
         os.setresuid(NOBODY, NOBODY, NOBODY)
         raise
+
+
+def _drop_capabilities() -> None:
+    """Drop all capabilities of this process."""
+    header = struct.pack("=Ii", CAPABILITY_VERSION, 0)
+    _checked_system_call(_libc.capset(header, bytes(24)))
 
 
 def namespaces() -> None:

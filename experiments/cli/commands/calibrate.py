@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
 import click
 
 from experiments.base.arguments import answer, json_option, network, plane, routing_option, timers
-from topos.base.errors import NotPermittedError, require
+from hosts.linux.user_namespace import require_root_or_user_namespace
 from topos.base.topology import Topology
 
 
@@ -49,7 +47,7 @@ def command(
     sudo ./pillarbox calibrate bcube,4,1 --mtu 1500
     sudo ./pillarbox calibrate dcell,4,1 --plane python --again
     """
-    require(os.geteuid() == 0, "a calibration needs root: use sudo", NotPermittedError)
+    require_root_or_user_namespace("a calibration")
     from experiments.runs.plans.experiment import System
     from experiments.runs.trials.calibration import calibrated_rate
 

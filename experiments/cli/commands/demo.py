@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from experiments.base.arguments import take_role_as_root
+from hosts.linux.user_namespace import refusal
 
 if TYPE_CHECKING:
     from experiments.runs.plans.experiment import Experiment
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 def command(out: Path, drawings: bool) -> int:
     """Compare BCube with a tree network and cut a cable (about 1 minute).
 
-    BCube and a tree of 16 servers each carry the same traffic, with and without a fault. Needs
-    root; without root the networks are described and drawn. Exit code 1: a trial failed or is not
-    valid.
+    BCube and a tree of 16 servers each carry the same traffic, with and without a fault. On
+    machines where only root can run labs, the networks are described and drawn without root. Exit
+    code 1: a trial failed or is not valid.
 
     \b
     sudo ./pillarbox demo
@@ -38,9 +38,11 @@ def command(out: Path, drawings: bool) -> int:
     from experiments.base.files import output_folder
 
     folder = output_folder(out)
-    if drawings or os.geteuid() != 0:
+    refused = refusal()
+    if drawings or refused:
         draw_networks(folder)
-        click.echo("Live servers need root: sudo ./pillarbox demo runs an experiment with them.")
+        if refused:
+            click.echo(f"Live servers need root: sudo ./pillarbox demo ({refused}).")
         return 0
     from experiments.runs.plans.catalogue import DEMO
 

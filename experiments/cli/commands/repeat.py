@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from pathlib import Path
 
 import click
 
 from experiments.base.arguments import FOLDER, MORE, answer, json_option
-from topos.base.errors import NotPermittedError, require
+from hosts.linux.user_namespace import require_root_or_user_namespace
 
 
 @click.command()
@@ -49,11 +48,8 @@ def command(
     from experiments.runs.trials.records import load
     from experiments.runs.trials.summary import text_of
 
-    require(
-        verify or os.geteuid() == 0,
-        "repeating a run starts live networks, which needs root: use sudo, or --verify",
-        NotPermittedError,
-    )
+    if not verify:
+        require_root_or_user_namespace("repeating a run, unless by --verify,")
     with tempfile.TemporaryDirectory() as scratch:
         first = load(artifact.opened(file, Path(scratch)))
         if verify:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -17,7 +16,8 @@ from experiments.base.arguments import FOLDER, answer, complete, json_option
 from experiments.base.interpreter import require_modules
 from experiments.base.text import columns
 from experiments.cli.commands.training import given_options, iteration_options
-from topos.base.errors import NotPermittedError, PillarboxError, require
+from hosts.linux.user_namespace import refusal, require_root_or_user_namespace
+from topos.base.errors import PillarboxError, require
 
 if TYPE_CHECKING:
     from experiments.runs.plans.experiment import Experiment, System
@@ -138,7 +138,7 @@ def command(
         short["machines"] = _machines_of(short["cluster"])
     all_changes = [*changes, *_settings_of_options(short)]
     experiment = _experiment_to_run(
-        *(name, all_changes, resume, load, iteration), root=not os.geteuid()
+        *(name, all_changes, resume, load, iteration), live=not refusal()
     )
     require(
         not (when_quiet and any(one.cluster for one in experiment.systems)),
@@ -147,11 +147,7 @@ def command(
     if dry_run:
         _print_order(experiment, as_json)
         return 0
-    require(
-        os.geteuid() == 0,
-        "an experiment runs live networks, which needs root: use sudo",
-        NotPermittedError,
-    )
+    require_root_or_user_namespace("an experiment runs live networks, which")
     from experiments.runs.plans.trials import blocks
     from experiments.runs.reporting.progress import Live
     from experiments.runs.trials.experiment_run import new_name, orders_of, run
@@ -254,7 +250,7 @@ def _experiment_to_run(
     load: str | None,
     iteration: dict[str, Any],
     *,
-    root: bool,
+    live: bool,
 ) -> Experiment:
     """Return the experiment that `run` is to run: by name, from a file, or of a resumed run."""
     from experiments.runs.plans import loading
@@ -270,7 +266,7 @@ def _experiment_to_run(
         )
         assert resume is not None
         return loading.experiment_of(overridden(records.load(resume).manifest["plan"], changes))
-    calibrated = _calibrated_mbit if root else None
+    calibrated = _calibrated_mbit if live else None
     found = loading.load(name, changes, calibrated, parsed_loads(load))
     return loading.with_iteration_options(found, iteration)
 

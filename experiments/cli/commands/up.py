@@ -20,7 +20,8 @@ from experiments.base.arguments import (
     timers,
     weights_option,
 )
-from topos.base.errors import PillarboxError, require
+from hosts.base.file_ownership import is_machine_root
+from topos.base.errors import NotPermittedError, PillarboxError, require
 from topos.base.topology import Topology
 
 FAILED = 1
@@ -194,6 +195,10 @@ def command(
 
     without_prompt = "--detach, --hold and --exec exclude one another"
     require(detach + hold + (script is not None) < 2, without_prompt)
+    if not is_machine_root():
+        by_root = {"--no-sandbox": no_sandbox, "--machines": machines, "--cluster": cluster}
+        for option in (option for option, given in by_root.items() if given):
+            require(False, f"{option} needs root: use sudo", NotPermittedError)
     if machines or cluster:
         excluded = bool(gateways) * ["--gateway"] + no_sandbox * ["--no-sandbox"]
         excluded += (how["switches"] != "bridges") * ["--switches"]
@@ -261,7 +266,9 @@ def command(
             click.echo(with_page.open(place.folder))
         if not quiet:
             click.echo(_welcome(lab, place.number, over))
-            if settings.plane == "auto" and lab.plane == "python":
+            if not is_machine_root():
+                click.echo(sandbox.WITHOUT_ROOT)
+            elif settings.plane == "auto" and lab.plane == "python":
                 click.echo(reason_for_python_plane())
         if detach or hold:
             detached.report_ready_and_wait(place, detach)
@@ -292,9 +299,9 @@ def _wait_converged(lab: Lab) -> None:
 
 def reason_for_python_plane() -> str:
     """Return the reason why the lab uses the Python data plane instead of eBPF, as a message."""
-    from hosts.live import lab_programs
+    from experiments.lab.emulation.defaults import missing_for_ebpf
 
-    why = lab_programs.available() or "Open vSwitch without its kernel module loses TCP packets"
+    why = missing_for_ebpf() or "Open vSwitch without its kernel module loses TCP packets"
     return f"every packet passes through Python, since eBPF cannot be used here: {why}"
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
-from experiments.lab.doctor.finding import MISSING, OK, UNKNOWN, Finding, Probe, finding
+from experiments.lab.doctor.finding import LESS, MISSING, OK, UNKNOWN, Finding, Probe, finding
+from experiments.lab.linux.sandbox import WITHOUT_ROOT
+from hosts.base.file_ownership import is_machine_root
 from hosts.linux import netlink_numbers as nl
+from hosts.linux import user_namespace
+from hosts.linux.bpf import may_load_programs
 from hosts.live.devices import MEND_TUN, TUN
 from topos.base.errors import PillarboxError
 
@@ -22,6 +26,7 @@ def probes() -> list[Probe]:
     at_ports = [bpf_programs_at_ports, bpf_programs_by_tcx]
     return [
         root,
+        labs_of_users,
         namespaces,
         veth_pairs,
         bridges,
@@ -37,10 +42,23 @@ def probes() -> list[Probe]:
 
 
 def root() -> Finding:
-    """Return whether this process runs as root."""
-    lack = "" if os.geteuid() == 0 else "this is an ordinary user"
-    costs = "no lab can be started, and what only root can try is not known"
-    return finding("root", "this is root", lack, costs, "run it with sudo", MISSING)
+    """Return whether this process runs as root, or can be root of a user namespace."""
+    if is_machine_root():
+        return Finding("root", OK, "this is root")
+    refused = user_namespace.refusal()
+    costs, state = f"labs run {WITHOUT_ROOT}", LESS
+    if refused:
+        costs, state = f"no lab can be started: {refused}", MISSING
+    return Finding("root", state, "this is an ordinary user", costs, "run it with sudo")
+
+
+def labs_of_users() -> Finding:
+    """Return whether ordinary users can start labs: whether they may create user namespaces."""
+    setting = user_namespace.forbidding_setting()
+    lack = f"{setting.name} is {setting.forbids}" if setting else ""
+    mend = f"sudo sysctl -w {setting.name}={setting.permits}" if setting else ""
+    found, costs = "ordinary users can start labs", "only root can start labs"
+    return finding("user namespaces", found, lack, costs, mend)
 
 
 def namespaces() -> Finding:
@@ -134,16 +152,17 @@ def bpf_programs_at_ports() -> Finding:
     def attempt() -> None:
         from experiments.lab.linux import cable_programs
 
-        program = cable_programs.load(cable_programs.drop())
-        try:
-            with _temporary_namespace() as place:
-                tap = cable_programs.CableTap(LOOPBACK, nl.CLSACT_INGRESS)
-                place.send(
-                    cable_programs.hook(tap),
-                    cable_programs.attach(tap, cable_programs.CUT, program, "try"),
-                )
-        finally:
-            os.close(program)
+        tap, program = cable_programs.CableTap(LOOPBACK, nl.CLSACT_INGRESS), cable_programs.drop()
+        with ExitStack() as stack:
+            place = stack.enter_context(_temporary_namespace())
+            how = tap, cable_programs.CUT
+            if may_load_programs():
+                loaded = cable_programs.load(program)
+                stack.callback(os.close, loaded)
+                request = cable_programs.attach(*how, loaded, "try")
+            else:
+                request = cable_programs.attach_filter(*how, program.classic, "try")
+            place.send(cable_programs.hook(tap), request)
 
     costs = "no silent cuts, no loss, and no cables from server to server"
     mend = "use a kernel with CONFIG_BPF_SYSCALL, sch_ingress and cls_bpf; " + MODULES
@@ -167,8 +186,11 @@ def bpf_programs_by_tcx() -> Finding:
 def tun() -> Finding:
     """Return whether servers can have a TUN interface for applications."""
     lack = "" if TUN.exists() else f"there is no {TUN}"
-    costs = "no server can relay: its applications' interface is a TUN"
-    return finding("TUN", str(TUN), lack, costs, MEND_TUN, MISSING)
+    mend = MEND_TUN
+    if TUN.exists() and not os.access(TUN, os.R_OK | os.W_OK):
+        lack, mend = f"this user may not open {TUN}", f"run it with sudo, or chmod 666 {TUN}"
+    costs = "applications' interfaces are veth interfaces, and only the Python plane forwards"
+    return finding("TUN", str(TUN), lack, costs, mend)
 
 
 def ebpf() -> Finding:
@@ -198,13 +220,14 @@ def controls() -> Finding:
 
 def multipath_tcp() -> Finding:
     """Return whether the kernel has Multipath TCP."""
-    if os.geteuid() != 0:
+    if user_namespace.refusal():
         return Finding("Multipath TCP", UNKNOWN, NEEDS_ROOT)
     from experiments.lab.linux import mptcp
 
+    missing = user_namespace.text_inside(mptcp.missing)
     costs = "no lab with `up --mptcp`; experiments leave systems with transport mptcp out"
     mend = "use Linux 6.5 or later with CONFIG_MPTCP"
-    return finding("Multipath TCP", "subflows can be opened", mptcp.missing(), costs, mend)
+    return finding("Multipath TCP", "subflows can be opened", missing, costs, mend)
 
 
 @contextmanager
@@ -220,10 +243,14 @@ def _finding_by_attempt(
     name: str, found: str, attempt: Callable[[], None], costs: str, mend: str, state: str = "less"
 ) -> Finding:
     """Try a kernel feature; return `doctor`'s finding on the feature."""
-    if os.geteuid() != 0:
+    if user_namespace.refusal():
         return Finding(name, UNKNOWN, NEEDS_ROOT)
-    try:
-        attempt()
-    except (PillarboxError, OSError) as error:
-        return finding(name, "", f"tried, and refused: {error}", costs, mend, state)
-    return Finding(name, OK, found)
+
+    def lack() -> str:
+        try:
+            attempt()
+        except (PillarboxError, OSError) as error:
+            return f"tried, and refused: {error}"
+        return ""
+
+    return finding(name, found, user_namespace.text_inside(lack), costs, mend, state)

@@ -43,7 +43,8 @@ from hosts.base.fault_kinds import (
     fault_kind,
 )
 from hosts.linux import netlink_numbers as nl
-from topos.base.errors import PillarboxError, UnknownNameError, require
+from hosts.linux.bpf import may_load_programs
+from topos.base.errors import NotPermittedError, PillarboxError, UnknownNameError, require
 
 
 @dataclass(frozen=True)
@@ -294,7 +295,12 @@ class FramePrograms:
         largest: dict[str, tuple[float, ...]] = {}
         for effect, amounts in effects:
             largest[effect] = max(amounts, largest.get(effect, ()))
-        found = {}
+        require(
+            largest.keys() <= {LOST} or may_load_programs(),
+            "corrupting, duplicating and reordering frames needs eBPF, and so root: use sudo",
+            NotPermittedError,
+        )
+        found: dict[int, bytes] = {}
         if LOST in largest:
             found[cable_programs.CUT] = cable_programs.drop()
         if CORRUPTED in largest:

@@ -34,6 +34,7 @@ from experiments.lab.linux.delays import delay_line
 from experiments.lab.linux.namespaces import Namespace, fabric
 from experiments.lab.linux.queueing import Queue
 from hosts.linux import netlink_numbers as nl
+from hosts.linux.bpf import may_load_programs
 from topos.base.errors import UnsupportedError, require
 
 ETHERNET_MTU = 1500
@@ -150,7 +151,8 @@ class LabLink(Link):
         """Create the two ports of the cable, and the interfaces that connect the ports."""
         hosts = [_namespace(node) is not fabric() for node in nodes]
         by_process = self.delay is not None and not shaping.kernel_has_netem()
-        self._panel = all(hosts) or by_process
+        by_copies = any(map(_sends_directly, nodes)) and not may_load_programs()
+        self._panel = all(hosts) or by_process or by_copies
         if self._panel:
             self._make_panel(ports, nodes, by_process)
         else:
@@ -255,13 +257,18 @@ class LabLink(Link):
         self._shaped = self._shaped | {intf} if bw or by_kernel else self._shaped - {intf}
         self._detach_frames_from_sockets(intf, bw is not None)
         intf.node.live_namespace().send(*messages)
-        if messages and _is_application_side(intf):
+        if messages and _sends_directly(intf.node):
             intf.node.set_super_packet_size(intf.ifindex, bw, self.mtu)
         if loss is not None:
             self._set_loss(intf, loss)
 
     def _detach_frames_from_sockets(self, intf: LabIntf, wanted: bool) -> None:
-        """Have a host's frames wait in its switch's queue, not in TCP's sockets, or undo that."""
+        """Have a host's frames wait in its switch's queue, not in TCP's sockets, or undo that.
+
+        Without eBPF the panel does so, since it passes clones on (`classic_filters`).
+        """
+        if not may_load_programs():
+            return
         arrival = self._arrivals.get(intf.ifindex)
         if arrival is not None and wanted != (arrival in self._owning):
             tap, deed = (
@@ -310,9 +317,8 @@ def _owning_program() -> int:
     )
 
 
-def _is_application_side(intf: LabIntf) -> bool:
-    """Return True if a host's programs send through this port, and not through dcn0."""
-    node = intf.node
+def _sends_directly(node: Any) -> bool:
+    """Return True if programs of a host send through its port, and not through dcn0."""
     return isinstance(node, LabHost) and ApplicationIntf.NAME not in node.nameToIntf
 
 

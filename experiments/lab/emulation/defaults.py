@@ -5,6 +5,7 @@ from __future__ import annotations
 from hosts.base.algorithms import algorithms
 from hosts.base.declarations import declared
 from hosts.live import lab_programs
+from hosts.live.devices import missing_tun
 from topos.base.errors import UnknownNameError, require
 from topos.base.topology import Topology
 
@@ -18,9 +19,14 @@ def chosen_plane(wanted: str) -> str:
     )
     if wanted == "python":
         return wanted
-    missing = lab_programs.available()
+    missing = missing_for_ebpf()
     require(not missing or wanted == "auto", f"the eBPF plane cannot be used here: {missing}")
     return "python" if missing else "ebpf"
+
+
+def missing_for_ebpf() -> str:
+    """Return the reason why this machine cannot use the eBPF plane, "" if it can."""
+    return lab_programs.available() or missing_tun()
 
 
 def usual_routing(topology: Topology) -> str:

@@ -21,7 +21,6 @@ from typing import Any
 from experiments.base.interpreter import module_command
 from experiments.lab.linux.kernel_settings import KernelSettings
 from hosts.live.control import ask_forwarder
-from hosts.live.devices import check_tun
 from hosts.live.settings import MOST_AT_ONCE, LabSettings
 from topos.base.errors import PillarboxError, require
 from topos.base.topology import Topology
@@ -70,7 +69,6 @@ class Forwarders:
         namespace_of: Callable[[int], int],
         on_event: Callable[[int | None, str, dict[str, Any]], None],
     ) -> None:
-        check_tun()
         self.topology, self.settings, self.seed, self.folder = topology, settings, seed, folder
         self._namespace_of, self._on_event = namespace_of, on_event
         # set before the process that starts forwarders reads the settings

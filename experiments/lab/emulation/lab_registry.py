@@ -2,7 +2,8 @@
 
 A lab has a folder ``/run/pillarbox/labs/<number>``, accessible only to root. The lab holds a lock
 on a file in it until it ends; the kernel releases the lock even if the lab is killed. A folder
-with a free lock belongs to a dead lab, and the next lab takes it over.
+with a free lock belongs to a dead lab, and the next lab takes it over. An ordinary user's labs have
+their folders in a directory of the user (`runtime_folder`).
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from experiments.base.files import private_folder
-from topos.base.errors import NotPermittedError, PillarboxError, require
+from experiments.base.files import private_folder, runtime_folder
+from hosts.base.file_ownership import is_machine_root
+from hosts.linux.user_namespace import require_root_or_user_namespace
+from topos.base.errors import PillarboxError, require
 
-LABS = Path("/run/pillarbox/labs")
+LABS = runtime_folder() / "labs"
 MOST_LABS = 1000
 LOCK = "lock"
 
@@ -32,7 +35,7 @@ class LabFolder(NamedTuple):
 
 def create_lab_folder() -> LabFolder:
     """Return an empty, locked folder for a new lab."""
-    require(os.geteuid() == 0, "a lab needs root: use sudo", NotPermittedError)
+    require_root_or_user_namespace("a lab")
     private_folder(LABS.parent)
     private_folder(LABS)
     for number in range(1, MOST_LABS):
@@ -50,11 +53,6 @@ def remove_lab_folder(place: LabFolder) -> None:
     """Remove a lab's folder."""
     shutil.rmtree(place.folder, ignore_errors=True)
     place.lock.close()
-
-
-def may_read_lab_folders() -> bool:
-    """Return True if this process may read the labs' folders, as root."""
-    return os.geteuid() == 0
 
 
 def wait_for_end(folder: Path) -> None:
@@ -86,12 +84,12 @@ def remove_dead(*, remove: bool = True) -> list[int]:
 
 def folder_of(number: int | None = None) -> Path:
     """Return the folder of a running lab; without a number, the folder of the only lab."""
-    require(os.geteuid() == 0, "only root can reach a lab: use sudo")
     numbers = living_labs()
     if number is not None:
         require(number in numbers, f"lab {number} is not running: {_lab_numbers_text(numbers)}")
         return LABS / str(number)
-    require(len(numbers) > 0, "no lab is running: start one with `sudo pillarbox up SPEC`")
+    others = "" if is_machine_root() else " of this user (those of root: use sudo)"
+    require(len(numbers) > 0, f"no lab{others} is running: start one with `pillarbox up SPEC`")
     require(len(numbers) == 1, f"{_lab_numbers_text(numbers)}: choose one with --lab NUMBER")
     return LABS / str(numbers[0])
 

@@ -28,11 +28,12 @@ from experiments.lab.emulation.kits import installed_kit, missing_kit
 from experiments.lab.emulation.routers import LOOPBACK, Switches, SwitchNode
 from experiments.lab.linux import link_requests, offloads, sandbox
 from experiments.lab.linux.namespaces import fabric, interface_index
+from hosts.base.file_ownership import is_machine_root
 from hosts.linux import netlink
 from hosts.linux import netlink_numbers as nl
 from hosts.linux.calls import duplicate_from_process, readable
 from hosts.linux.netlink import Message
-from topos.base.errors import PillarboxError, require
+from topos.base.errors import NotPermittedError, PillarboxError, require
 from topos.base.topology import Topology
 
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
@@ -331,6 +332,7 @@ def check_installed(kit: str = "") -> None:
         sandbox.inside(),
         "the controller of Open vSwitch listens in the sandbox only: leave out --no-sandbox",
     )
+    require(is_machine_root(), "Open vSwitch needs root: use sudo", NotPermittedError)
     missing = missing_ovs_parts(kit)
     require(not missing, f"switches cannot be on Open vSwitch: {missing}")
 

@@ -15,6 +15,16 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from experiments.lab.linux import classic_filters
+from experiments.lab.linux.classic_filters import (
+    ACT_SHOT,
+    ACT_STOLEN,
+    ACT_UNSPEC,
+    DCN_PROTOCOL_AT,
+    ETHERTYPE_AT,
+    INNER_PROTOCOL_AT,
+    IP_PROTOCOL_AT,
+)
 from experiments.lab.linux.link_requests import mac_bytes
 from hosts.linux import bpf
 from hosts.linux import instructions as ebpf
@@ -27,15 +37,12 @@ from hosts.wire.frame import ETH_DCN, ETH_IP
 from hosts.wire.ipv4 import IP_IN_IP
 from topos.base.errors import KernelError
 
-ACT_UNSPEC, ACT_SHOT, ACT_STOLEN = -1, 2, 4  # verdicts: next program; drop; drop without counting
 GET_PRANDOM_U32, CLONE_REDIRECT, REDIRECT, REDIRECT_PEER = 7, 13, 23, 155  # BPF helper functions
 TO_INGRESS = 1
 # Offsets of fields in a packet's BPF context (struct __sk_buff).
 LENGTH, MARK, PROTOCOL, PRIORITY, IFINDEX, SEGMENTS, SOCKET = 0, 8, 16, 32, 40, 164, 168
 DUPLICATE_MARK = 0x70647570  # mark of a duplicate, which is not duplicated again
 LATE_MARK = 0x6C617465  # mark of a packet that was held, which is not held again
-# Offsets of protocol numbers in an Ethernet frame.
-ETHERTYPE_AT, DCN_PROTOCOL_AT, IP_PROTOCOL_AT, INNER_PROTOCOL_AT = 12, 14 + 1, 14 + 9, 14 + 20 + 9
 
 # first 16 bits of the locally administered MAC addresses of `mac_of_peer`
 NAMED_PEER = 0x0670
@@ -47,9 +54,27 @@ GUARD = 14789
 CONTROL, MARKING = 1, 2  # priorities of tc filters that select a packet's queue
 
 
-def drop() -> bytes:
+class CableProgram(bytes):
+    """An eBPF program of a cable, for which a classic filter does the same without eBPF.
+
+    Attributes
+    ----------
+    classic : bytes
+        Options of the classic filter (`classic_filters`).
+    """
+
+    classic = b""
+
+    def or_classic(self, classic: bytes) -> CableProgram:
+        """Return this program with the options of its classic filter."""
+        made = CableProgram(self)
+        made.classic = classic
+        return made
+
+
+def drop() -> CableProgram:
     """Return the BPF program that drops all packets."""
-    return _verdict_instructions(ACT_SHOT)
+    return CableProgram(_verdict_instructions(ACT_SHOT)).or_classic(classic_filters.drop())
 
 
 def _verdict_instructions(verdict: int) -> bytes:
@@ -57,9 +82,10 @@ def _verdict_instructions(verdict: int) -> bytes:
     return ebpf.set_register(R0, verdict) + ebpf.EXIT
 
 
-def drop_randomly(probability: float) -> bytes:
+def drop_randomly(probability: float) -> CableProgram:
     """Return the BPF program that drops a packet with a probability."""
-    return _unless_drawn(probability) + _verdict_instructions(ACT_SHOT)
+    program = _unless_drawn(probability) + _verdict_instructions(ACT_SHOT)
+    return CableProgram(program).or_classic(classic_filters.drop_randomly(probability))
 
 
 def _unless_drawn(probability: float) -> bytes:
@@ -185,9 +211,10 @@ def _bypass_of_heart_beats(end: bytes | None = None) -> bytes:
     return ebpf.copy(R6, R1) + is_dcn + is_beat + ebpf.copy(R1, R6)
 
 
-def hand_to_peer(index: int) -> bytes:
+def hand_to_peer(index: int) -> CableProgram:
     """Return the BPF program that passes a packet to the peer of veth interface `index`."""
-    return ebpf.set_register(R1, index) + _redirect_instructions(REDIRECT_PEER)
+    program = ebpf.set_register(R1, index) + _redirect_instructions(REDIRECT_PEER)
+    return CableProgram(program).or_classic(classic_filters.pass_copies_to(index))
 
 
 def mac_of_peer(index: int) -> str:
@@ -353,13 +380,15 @@ def _clsact_header(tap: CableTap) -> bytes:
 
 def attach(tap: CableTap, priority: int, program: int, deed: str) -> Message:
     """Return the tc request that attaches a loaded BPF program to an interface."""
-    options = number(nl.TCA_BPF_FD, program) + text(nl.TCA_BPF_NAME, "pillarbox")
+    options = number(nl.TCA_BPF_FD, program)
     options += number(nl.TCA_BPF_FLAGS, nl.TCA_BPF_FLAG_ACT_DIRECT)
-    body = (
-        _filter_header(tap, priority)
-        + text(nl.TCA_KIND, "bpf")
-        + attribute(nl.TCA_OPTIONS, options)
-    )
+    return attach_filter(tap, priority, options, deed)
+
+
+def attach_filter(tap: CableTap, priority: int, options: bytes, deed: str) -> Message:
+    """Return the tc request that attaches a BPF filter with given options to an interface."""
+    body = _filter_header(tap, priority) + text(nl.TCA_KIND, "bpf")
+    body += attribute(nl.TCA_OPTIONS, options + text(nl.TCA_BPF_NAME, "pillarbox"))
     return Message(nl.RTM_NEWTFILTER, nl.NLM_F_CREATE | nl.NLM_F_REPLACE, body, deed)
 
 
@@ -370,10 +399,13 @@ def detach(tap: CableTap, priority: int, deed: str) -> Message:
 
 
 def queue_filter_request(
-    index: int, queue: int, band: int, program: int, deed: str, priority: int = CONTROL
+    index: int, queue: int, band: int, program: bytes, deed: str, priority: int = CONTROL
 ) -> Message:
-    """Return the request for a BPF filter that selects packets for a class of a port's queue."""
-    options = number(nl.TCA_BPF_CLASSID, band) + number(nl.TCA_BPF_FD, program)
+    """Return the request for a BPF filter that selects packets for a class of a port's queue.
+
+    `program` is a netlink attribute with the descriptor of a loaded program, or classic options.
+    """
+    options = number(nl.TCA_BPF_CLASSID, band) + program
     options += text(nl.TCA_BPF_NAME, "pillarbox")
     body = _filter_header(CableTap(index, queue), priority) + text(nl.TCA_KIND, "bpf")
     body += attribute(nl.TCA_OPTIONS, options)

@@ -238,6 +238,8 @@ def parents() -> set[Path]:
 def remove_dead(within: Iterable[Path]) -> None:
     """Remove the cgroups of labs that were killed."""
     for parent in within:
+        if not os.access(parent, os.W_OK):  # other users' cgroups, which their owners remove
+            continue
         for folder in parent.glob(f"{NAME}*"):
             _remove_if_dead(folder)
 

@@ -14,9 +14,10 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from hosts.linux.bpf import may_load_programs
 from hosts.linux.struct_ops import CongestionControl, NameTakenError
 from hosts.live.lab_programs import COMPILER, compile_into
-from topos.base.errors import PillarboxError, UnsupportedError, meant, require
+from topos.base.errors import NotPermittedError, PillarboxError, UnsupportedError, meant, require
 
 CONTROLS = Path(__file__).parents[1] / "controls"
 SUFFIX = ".bpf.c"
@@ -87,6 +88,11 @@ def registered(source: Path) -> CongestionControl:
 
     Another lab may have registered a control of that name, perhaps from another file.
     """
+    require(
+        may_load_programs(),
+        f"{source.name} is a control in eBPF, which needs root: use sudo",
+        NotPermittedError,
+    )
     name = source.name.removesuffix(SUFFIX)
     for number in range(1, TRIES + 1):
         in_kernel_as = name if number == 1 else f"{name}_{number}"

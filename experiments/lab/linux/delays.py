@@ -28,13 +28,17 @@ from collections import deque
 from typing import Any
 
 from experiments.base.interpreter import module_command
-from hosts.linux.calls import bind_to_interface, minimise_timer_slack, readable
+from hosts.linux.calls import (
+    bind_to_interface,
+    minimise_timer_slack,
+    readable,
+    set_buffer_bytes,
+)
 from hosts.linux.rights import take_role
 from hosts.wire.frame import ETH_DCN, ETH_IP
 from topos.base.errors import PillarboxError
 
 SOL_PACKET, PACKET_VNET_HDR, PACKET_IGNORE_OUTGOING = 263, 15, 23
-SO_RCVBUFFORCE, SO_SNDBUFFORCE = 33, 32
 ETH_P_ALL = 0x0003
 # struct virtio_net_hdr: flags, kind of super-packet, size of the headers, payload of each segment,
 # beginning of the TCP header, and the place of the checksum in it
@@ -263,8 +267,7 @@ class FrameDelayLoop:
             port = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
             for option in (PACKET_VNET_HDR, PACKET_IGNORE_OUTGOING):
                 port.setsockopt(SOL_PACKET, option, 1)
-            for option in (SO_RCVBUFFORCE, SO_SNDBUFFORCE):
-                port.setsockopt(socket.SOL_SOCKET, option, MOST_HELD_BYTES)
+            set_buffer_bytes(port, MOST_HELD_BYTES)
             bind_to_interface(port, index, ETH_P_ALL)
             self.ports[index] = port
         return self.ports[index]

@@ -10,7 +10,17 @@ from functools import cached_property, partial
 from experiments.lab.linux import cable_programs
 from hosts.linux import netlink_numbers as nl
 from hosts.linux import tcx
-from topos.base.errors import PillarboxError
+from hosts.linux.bpf import may_load_programs
+from topos.base.errors import NotPermittedError, PillarboxError, require
+
+
+def classic_filter_of(program: bytes, deed: str) -> bytes:
+    """Return the options of a program's classic filter; raise NotPermittedError if it has none."""
+    classic = program.classic if isinstance(program, cable_programs.CableProgram) else b""
+    require(
+        bool(classic), f"cannot {deed}: this needs eBPF, and so root: use sudo", NotPermittedError
+    )
+    return classic
 
 
 class InterfacePrograms:
@@ -41,7 +51,16 @@ class InterfacePrograms:
     def run(
         self, program: bytes, taps: Iterable[cable_programs.CableTap], priority: int, deed: str
     ) -> None:
-        """Load a BPF program and attach it to several interfaces of cables."""
+        """Load a BPF program and attach it to several interfaces of cables.
+
+        Without the right to load it, its classic filter is attached instead.
+        """
+        if not may_load_programs():
+            classic = classic_filter_of(program, deed)
+            for tap in taps:
+                self._hook(tap)
+                self._send(cable_programs.attach_filter(tap, priority, classic, deed))
+            return
         descriptor = cable_programs.load(program)
         try:
             for tap in taps:
@@ -57,10 +76,14 @@ class InterfacePrograms:
         if not self.by_filters:
             self._afterwards(partial(self._attach_by_tcx, tap, priority, program, deed))
             return
+        self._hook(tap)
+        self._send(cable_programs.attach(tap, priority, program, deed))
+
+    def _hook(self, tap: cable_programs.CableTap) -> None:
+        """Create the clsact of an interface, unless it exists."""
         if tap.ifindex not in self._hooked:
             self._send(cable_programs.hook(tap))
             self._hooked.add(tap.ifindex)
-        self._send(cable_programs.attach(tap, priority, program, deed))
 
     def _attach_by_tcx(
         self, tap: cable_programs.CableTap, priority: int, program: int, deed: str

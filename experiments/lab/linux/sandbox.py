@@ -33,9 +33,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-from experiments.base.files import private_folder
+from experiments.base.files import private_folder, runtime_folder
 from experiments.lab.linux import cgroups
 from experiments.lab.linux.namespaces import write_sysctl
+from hosts.linux import user_namespace
 from hosts.linux.calls import (
     CLONE_NEWIPC,
     CLONE_NEWNET,
@@ -56,7 +57,7 @@ from hosts.linux.calls import (
     unshare,
 )
 from hosts.linux.rights import MACHINE, give_up_capabilities, take_role
-from topos.base.errors import NotPermittedError, PillarboxError, require
+from topos.base.errors import PillarboxError
 
 PASSED_IN = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 WAITED_FOR = {*PASSED_IN, signal.SIGCHLD}
@@ -67,7 +68,13 @@ IGNORED = {signal.SIGINT, signal.SIGQUIT}
 INSIDE = "PILLARBOX_SANDBOX"
 PRIVATE = ("/run/netns", "/run/openvswitch")
 # Folder of a sandbox's own hosts and resolv.conf, mounted over the machine's in /etc.
-NAMES = Path("/run/pillarbox/etc")
+NAMES = runtime_folder() / "etc"
+# Restrictions of a lab of an ordinary user, in a user namespace.
+WITHOUT_ROOT = (
+    "without root: every packet passes through Python instead of eBPF, heart-beats have no "
+    "real-time priority, and --no-sandbox, --machines, --cluster, Open vSwitch, eBPF congestion "
+    "controls, ECN queues and reordering faults are refused; sudo permits all of it"
+)
 SYSCTLS = {
     "net/ipv6/conf/all/disable_ipv6": "1",
     "net/ipv6/conf/default/disable_ipv6": "1",
@@ -139,9 +146,11 @@ def _protected(function: Callable[[], int]) -> NoReturn:
 
 def _enter(private_tmp: bool) -> int | None:
     """Fork twice; return None in the program, and the program's exit code in the outer process."""
-    require(os.geteuid() == 0, "a sandbox needs root: use sudo", NotPermittedError)
+    user_namespace.require_root_or_user_namespace("a sandbox")
     _flush()
     groups = cgroups.parents()
+    if os.geteuid():
+        user_namespace.create()
     alive, held = os.pipe()  # pipe that closes when the outer process dies
     unshare(CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS)
     # Signals are blocked until the sandbox's three processes are ready: init would lose an early
@@ -232,7 +241,10 @@ def _make_mounts(private_tmp: bool) -> None:
     _mount_sys()
     for place in (*PRIVATE, "/tmp") if private_tmp else PRIVATE:
         # folders are created before, so that no program inside creates them on the machine
-        Path(place).mkdir(exist_ok=True)
+        try:
+            Path(place).mkdir(exist_ok=True)
+        except PermissionError:  # an ordinary user's sandbox: its programs cannot create it either
+            continue
         mount("tmpfs", place, "tmpfs", MS_NOSUID_NODEV, b"mode=1777" if place == "/tmp" else None)
     _mount_names()
 

@@ -29,11 +29,12 @@ import struct
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments.lab.linux import cable_programs, queueing
+from experiments.lab.linux import cable_programs, classic_filters, queueing
 from experiments.lab.linux.namespaces import Namespace
 from experiments.lab.linux.queueing import Queue
 from experiments.models.port_bursts import AT_ONCE_S, MOST_SUPER_PACKET, super_packet_bytes
 from hosts.linux import netlink_numbers as nl
+from hosts.linux.bpf import may_load_programs
 from hosts.linux.netlink import (
     Message,
     NetlinkError,
@@ -44,7 +45,7 @@ from hosts.linux.netlink import (
     text,
 )
 from hosts.live.devices import PAST_SHAPERS
-from topos.base.errors import PillarboxError, UnsupportedError, require
+from topos.base.errors import NotPermittedError, PillarboxError, UnsupportedError, require
 
 # sysfs file of HTB's hysteresis, a setting of the whole machine: packets leave in bursts
 HYSTERESIS = Path("/sys/module/sch_htb/parameters/htb_hysteresis")
@@ -257,7 +258,8 @@ def _marking_filter(index: int, queue: Queue, bytes_s: int, limit: int, deed: st
     queueing.set_marking_rate(index, bytes_s)
     return [
         cable_programs.queue_filter_request(
-            index, HTB_HANDLE, DATA_CLASS, program, deed, cable_programs.MARKING
+            *(index, HTB_HANDLE, DATA_CLASS, number(nl.TCA_BPF_FD, program)),
+            *(deed, cable_programs.MARKING),
         )
     ]
 
@@ -320,6 +322,11 @@ def check_queue(queue: Queue) -> None:
     """Raise PillarboxError if the queue is invalid or unsupported by this kernel."""
     queue.check()
     require(
+        queue.kind != queueing.ECN or may_load_programs(),
+        "the queue ecn marks packets in eBPF, which needs root: use sudo",
+        NotPermittedError,
+    )
+    require(
         queue.kind not in queueing.BY_KERNEL or kernel_has_queue(queue.kind),
         f"this kernel has no {queue.kind} (CONFIG_NET_SCH_{queue.kind.upper()}): choose the queue "
         "droptail, or ecn, which marks packets by a program",
@@ -364,9 +371,15 @@ def _htb_class_request(
 
 
 @functools.cache
-def _control_filter() -> int:
-    """Load the BPF filter that matches control messages; return its descriptor."""
-    return cable_programs.load(cable_programs.control_message_filter())
+def _control_filter() -> bytes:
+    """Return the netlink attributes of the filter that matches control messages.
+
+    It is an eBPF program, loaded once for all ports, or without the right to load it a classic one.
+    """
+    if not may_load_programs():
+        return classic_filters.control_messages()
+    program = cable_programs.load(cable_programs.control_message_filter())
+    return number(nl.TCA_BPF_FD, program)
 
 
 def _qdisc_request(

@@ -30,6 +30,8 @@ from typing import NamedTuple, NoReturn
 from experiments.base.text import printable
 from experiments.lab.linux.namespaces import write_sysctl
 from experiments.lab.linux.terminals import copy, raw, same_size
+from hosts.base.file_ownership import is_machine_root
+from hosts.linux import user_namespace
 from hosts.linux.calls import (
     close_files,
     die_with_parent,
@@ -37,13 +39,13 @@ from hosts.linux.calls import (
     leave_session_keyring,
 )
 from hosts.linux.rights import drop_capabilities, limit_capabilities
-from topos.base.errors import UnknownNameError
+from topos.base.errors import NotPermittedError, UnknownNameError, require
 
 NOT_FOUND = 127  # exit code for a program that cannot be run, as in a shell
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 KEPT_VARIABLES = ("TERM", "COLORTERM", "LANG", "LANGUAGE", "TZ")
-# sysctl for unprivileged ICMP sockets, and its value that lets every user ping
-PINGS, EVERYBODY = "net/ipv4/ping_group_range", "0 2147483647"
+# sysctl for unprivileged ICMP sockets: first and last group that may ping; largest last group
+PINGS, LAST_GROUP = "net/ipv4/ping_group_range", 2147483647
 # Capabilities of programs' files, such as ping's, stay in the bounding set: Linux does not run a
 # file with capabilities out of bounds. The program does not gain them, since PR_SET_NO_NEW_PRIVS
 # disables file capabilities.
@@ -70,12 +72,24 @@ def account_of(name: str) -> Account:
         found = pwd.getpwnam(name)
     except KeyError:
         raise UnknownNameError(f"there is no user {name}") from None
+    require(
+        user_namespace.has_user(found.pw_uid),
+        f"a lab without root has no user {name}: use sudo, or install newuidmap (package uidmap) "
+        "and assign IDs in /etc/subuid and /etc/subgid",
+        NotPermittedError,
+    )
     groups = tuple(os.getgrouplist(name, found.pw_gid))
     return Account(name, found.pw_uid, found.pw_gid, groups, found.pw_dir, found.pw_shell)
 
 
 def least_account() -> Account:
-    """Return the account of the user who called sudo, or of `nobody`, with its main group only."""
+    """Return the account of the user who called sudo, or of `nobody`, with its main group only.
+
+    In a lab without root it is the caller's own.
+    """
+    if not is_machine_root():
+        own = pwd.getpwuid(0)
+        return Account(own.pw_name, 0, 0, (), "/", "/bin/sh")
     uid, gid = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")
     try:
         if uid.isdecimal() and gid.isdecimal() and int(uid):
@@ -88,7 +102,7 @@ def least_account() -> Account:
 
 def let_everybody_ping() -> None:
     """Allow users without privileges to ping on this server."""
-    write_sysctl(PINGS, EVERYBODY)
+    write_sysctl(PINGS, f"0 {min(LAST_GROUP, user_namespace.last_group())}")
 
 
 def give_up_rights(account: Account) -> None:
@@ -96,9 +110,10 @@ def give_up_rights(account: Account) -> None:
     leave_session_keyring()
     if os.geteuid() == 0:
         limit_capabilities(FILE_CAPABILITIES)
-        os.setgroups(account.groups)
-        os.setresgid(account.gid, account.gid, account.gid)
-        os.setresuid(account.uid, account.uid, account.uid)
+        if account.uid:
+            os.setgroups(account.groups)
+            os.setresgid(account.gid, account.gid, account.gid)
+            os.setresuid(account.uid, account.uid, account.uid)
     drop_capabilities()
     forbid_new_rights()
     die_with_parent(signal.SIGKILL)  # the change of user has cleared the parent-death signal

@@ -16,12 +16,12 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import BinaryIO, NamedTuple
 
 from experiments.lab.observe.pcapng import Interface, Writer
-from hosts.linux.calls import inside, readable
+from hosts.linux.calls import inside, readable, set_buffer_bytes
 from hosts.wire.dcn import Protocol
 from hosts.wire.frame import ETH_DCN
 
 ETH_P_ALL = 3
-SO_TIMESTAMPNS, SO_RCVBUFFORCE = 35, 33
+SO_TIMESTAMPNS = 35
 SOL_PACKET, PACKET_STATISTICS = 263, 6
 BUFFER_BYTES = 8 << 20
 BATCH = 256
@@ -129,7 +129,7 @@ def _packet_socket(port: CapturePort) -> Iterator[socket.socket]:
     with inside(port.namespace):
         # A packet socket created with a protocol would receive from all ports before the bind.
         made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
-        made.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
+        set_buffer_bytes(made, BUFFER_BYTES, sending=False)
         made.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         made.bind((port.interface, ETH_P_ALL))
     with made:

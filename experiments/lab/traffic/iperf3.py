@@ -184,7 +184,8 @@ class Iperf3:
             stdout=says,
             stderr=subprocess.STDOUT,
         )
-        with suppress(ProcessLookupError):
+        # PermissionError: without root, a program that has lowered its priority cannot raise it.
+        with suppress(ProcessLookupError, PermissionError):
             os.setpriority(os.PRIO_PROCESS, started.pid, NICE)
         return started
 

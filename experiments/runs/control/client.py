@@ -8,12 +8,13 @@ import socket
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from hosts.linux import user_namespace
 from topos.base.errors import LabEndedError, reported_error, require
 
 NAME = "lab.sock"
 PROTOCOL = 1  # version of the control socket's protocol, increased by incompatible changes
 NAMESPACES = ("mnt", "pid")  # kinds of the lab's Linux namespaces, sent as open files in an answer
-MOST_FILES = 2 + len(NAMESPACES)  # maximum number of files in an answer to `enter`
+MOST_FILES = 2 + len(NAMESPACES)  # number of files of a server's namespaces
 CONNECT_S = 5.0
 
 
@@ -53,8 +54,15 @@ def entrance(folder: Path, server: str) -> LabEntrance:
 
 
 def entrance_anywhere(folder: Path, server: str) -> LabEntrance:
-    """Return a live server's namespaces, or the command that starts programs on its computer."""
+    """Return a live server's namespaces, or the command that starts programs on its computer.
+
+    If the lab has a user namespace, this process joins it, since only then may it enter the others.
+    """
     answer, files = _answer_and_files(folder, {"ask": "enter", "server": server})
+    for descriptor in files[MOST_FILES:]:
+        user_namespace.join(descriptor)
+        os.close(descriptor)
+    files = files[:MOST_FILES]
     reach, group = (tuple(answer.get(what, ())) for what in ("reach", "group"))
     names = answer["network"], files, reach, group, answer["prompt"]
     return LabEntrance(*names, answer["port_addresses"])
@@ -68,7 +76,7 @@ def _answer_and_files(folder: Path, request: dict[str, Any]) -> tuple[Any, list[
             # no timeout for the answer; a lab that ends closes its control socket
             client.settimeout(None)
             client.sendall(json.dumps(request).encode() + b"\n")
-            data, files, _, _ = socket.recv_fds(client, 1 << 16, MOST_FILES)
+            data, files, _, _ = socket.recv_fds(client, 1 << 16, MOST_FILES + 1)
             while not data.endswith(b"\n"):
                 more = client.recv(1 << 16)
                 if not more:

@@ -206,7 +206,9 @@ class Service:
         files.append(int(namespace.descriptor))
         with namespace:
             files.append(current_host_name())
-        files.extend(os.open(f"/proc/self/ns/{kind}", os.O_RDONLY) for kind in NAMESPACES)
+        files.extend(
+            os.open(f"/proc/self/ns/{kind}", os.O_RDONLY) for kind in (*NAMESPACES, "user")
+        )
         return {**self._names(), "group": cgroups.programs().procs_files}
 
     def _names(self) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments.base.files import output_folder
+from hosts.base.file_ownership import is_machine_root
 from topos.base.errors import PillarboxError, require
 
 if TYPE_CHECKING:
@@ -169,6 +170,7 @@ def known_as(system: System) -> str:
         words.append(f"queue {system.queue} {system.queue_length}".strip())
     impairments = {"delay": system.delay, "loss": system.loss}
     words += [f"{name} {value}" for name, value in impairments.items() if value]
+    words += [] if is_machine_root() else ["without root"]  # no real-time priority, no TUN device
     machine = f"{platform.node()} {platform.release()} {os.cpu_count()} processors"
     return ", ".join([*words, machine])
 

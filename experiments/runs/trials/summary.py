@@ -18,6 +18,7 @@ from experiments.models.workloads.flows import COMPLETED, FAILED
 from experiments.models.workloads.workload import TRAINING
 from experiments.runs.trials import aa_check, job_slowdowns, slowdowns
 from experiments.runs.trials.statistics import Comparison, Estimate, compare, estimate, paired
+from hosts.base.file_ownership import is_machine_root
 
 if TYPE_CHECKING:
     from experiments.runs.trials.records import Run
@@ -344,7 +345,8 @@ def advice(run: Run, name: str | None = None) -> str:
             f"pillarbox run {shlex.quote(name or plan['name'])} --rate-mbit {min(rates) / 2:.3g}"
         )
         rows.append([again, "repeats the run at half the rate, with half the processor time"])
-    return "\n".join(["What to do, as root:", *(f"  {a}\n    {b}" for a, b in rows)])
+    title = "What to do, as root:" if is_machine_root() else "What to do:"
+    return "\n".join([title, *(f"  {a}\n    {b}" for a, b in rows)])
 
 
 def sentences(lines: Iterable[str]) -> str:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from experiments.lab.linux import mptcp
 from experiments.runs.plans.experiment import Experiment
+from hosts.linux import user_namespace
 from topos.base.errors import UnsupportedError, require
 
 
@@ -16,7 +17,7 @@ def without_unsupported(experiment: Experiment) -> tuple[Experiment, list[str]]:
     no system can run.
     """
     multipath = [one.name for one in experiment.systems if one.multipath and not one.cluster]
-    why = mptcp.missing() if multipath else ""
+    why = user_namespace.text_inside(mptcp.missing) if multipath else ""
     if not why:
         return experiment, []
     kept = tuple(one for one in experiment.systems if one.name not in multipath)

@@ -20,7 +20,7 @@ import time
 from experiments.lab.linux import link_requests, shaping
 from experiments.lab.linux.namespaces import Namespace
 from experiments.runs.trust.readings import DurationStatistics, spread
-from hosts.linux import netlink_numbers as nl
+from hosts.linux.calls import set_buffer_bytes
 
 # Interval between packets, burst allowance of the shaper, and lead of the writer, in seconds.
 INTERVAL_S, CATCH_UP_S, AHEAD_S = 0.002, 1.0, 0.5
@@ -138,8 +138,7 @@ def _shaped_socket() -> socket.socket:
         icmp = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
     icmp.connect((ADDRESSES[1], 0))
     icmp.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
-    for option in (nl.SO_SNDBUFFORCE, nl.SO_RCVBUFFORCE):
-        icmp.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
+    set_buffer_bytes(icmp, BUFFER_BYTES)
     icmp.setblocking(False)
     return icmp
 
