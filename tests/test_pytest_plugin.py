@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from tests.test_pillarbox import own_run
@@ -50,10 +48,13 @@ def test_each_test_has_the_lab_of_its_mark(
 def test_without_root_it_says_what_it_needs(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytester.makeconftest(f"import os\nos.geteuid = lambda: {os.getuid() or 1000}")
+    pytester.makeconftest(
+        "from experiments.apps.api import pytest_plugin\n"
+        "pytest_plugin.refusal = lambda: 'no user namespaces'"
+    )
     done = run(pytester, monkeypatch, "-rs", "-k", "reaches")
     done.assert_outcomes(skipped=1, deselected=2)
-    done.stdout.fnmatch_lines(["*a lab needs root: run pytest with sudo*"])
+    done.stdout.fnmatch_lines(["*a lab needs root: run pytest with sudo (no user namespaces)*"])
 
 
 def test_mark_is_explained(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 import topos
 from experiments.lab.emulation import forwarders
+from experiments.lab.emulation.defaults import chosen_plane
 from hosts.live.settings import MOST_AT_ONCE, LabSettings
 from tests.experiments.labs import EBPF, WAIT_S, wait_until
 from topos.base.errors import PillarboxError
@@ -110,10 +111,10 @@ def test_who_was_never_heard_is_missed_once_all_have_had_time_to_start(
         lab.stop()
 
 
-def test_a_machine_without_tun_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_tun_has_only_the_python_plane(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("hosts.live.devices.TUN", tmp_path / "tun")
-    monkeypatch.setattr(forwarders.subprocess, "Popen", None)  # nothing has been started by then
+    assert chosen_plane("auto") == "python"
     with pytest.raises(PillarboxError, match="modprobe tun"):
-        forwarders.Forwarders(
-            topos.parse("bcube,2,1"), LabSettings(), 0, tmp_path, lambda _: 0, lambda *_: None
-        )
+        chosen_plane("ebpf")

@@ -24,7 +24,7 @@ def test_without_root_networks_are_drawn_and_told_what_root_is_for(monkeypatch, 
         "experiments.runs.reporting.drawing.draw_topology", lambda _, path: path.touch()
     )
     monkeypatch.setattr("experiments.base.files.give_to_user", drawn.append)
-    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    monkeypatch.setattr(demo, "refusal", lambda: "no user namespaces")
     ran = CliRunner().invoke(demo.command, ["--out", str(tmp_path / "demo")])
     assert ran.exit_code == 0, ran.output
     assert len({path.name for path in drawn if path.suffix == ".png"}) >= 4
@@ -33,7 +33,7 @@ def test_without_root_networks_are_drawn_and_told_what_root_is_for(monkeypatch, 
 
 @pytest.mark.parametrize(("valid", "code"), [(True, 0), (False, 1)])
 def test_exit_code_says_whether_all_trials_are_valid(valid, code, monkeypatch, tmp_path):
-    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr(demo, "refusal", lambda: "")
     monkeypatch.setattr(demo, "run_and_report", lambda *_: valid)
     assert demo.command.main(["--out", str(tmp_path)], standalone_mode=False) == code
 

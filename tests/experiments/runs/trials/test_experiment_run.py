@@ -376,7 +376,7 @@ def test_a_full_disk_is_one_sentence_that_says_how_to_go_on(
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr("hosts.linux.user_namespace.refusal", lambda: "")
     monkeypatch.setattr("experiments.runs.trials.experiment_run.run", full)
     arguments = ["quick", "--out", str(tmp_path / "run")]
     with pytest.raises(PillarboxError, match=r"disk is full.*`pillarbox run --resume .*/run`"):
