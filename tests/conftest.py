@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from hosts.linux.user_namespace import refusal
+
 # The same examples each time, and as long as they take: what fails is what somebody changed, and
 # not the luck of the draw or of the machine. `pillarbox test --all` draws many others.
 settings.register_profile(
@@ -67,6 +69,7 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave most cases of a test marked `few` to --all; skip the tests marked `root` without root.
 
+    Those marked `without_root` as well run in a user namespace then.
     Of a test marked `few` each value of each parameter stays in one case at least.
     """
     seen: dict[str, set[tuple[str, str]]] = {}
@@ -77,7 +80,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if values <= known:
                 item.add_marker(pytest.mark.long)
             known |= values
-        if item.get_closest_marker("root") and os.geteuid() != 0:
+        in_user_namespace = item.get_closest_marker("without_root") and not refusal()
+        if item.get_closest_marker("root") and os.geteuid() != 0 and not in_user_namespace:
             item.add_marker(pytest.mark.skip(reason="needs root: sudo ./pillarbox test"))
 
 

@@ -23,7 +23,7 @@ from hosts.live.devices import APPLICATION_INTERFACE, LARGEST_FRAME, SOCKET_BUFF
 from hosts.wire.frame import ETH_IP
 
 FAR = "far"
-MAC = bytes.fromhex("027062000001")  # of dcn0: each server has a single one
+MAC = bytes.fromhex("027062000001")  # MAC address of dcn0, the same on every server
 # Ethernet header of packets to programs; the kernel sends to the same address, without ARP.
 HEADER = MAC + bytes(6) + struct.pack("!H", ETH_IP)
 ETHTOOL_STXCSUM = 0x17  # linux/ethtool.h: switch checksums by the interface on or off

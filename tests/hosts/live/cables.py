@@ -6,7 +6,8 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from hosts.live.devices import PACKET_IGNORE_OUTGOING, SO_RCVBUFFORCE, SOL_PACKET
+from hosts.linux.calls import set_buffer_bytes
+from hosts.live.devices import PACKET_IGNORE_OUTGOING, SOL_PACKET
 from hosts.wire.frame import ETH_IP
 from tests.benches._three_servers import TIME_LIMIT_S, A, ThreeServers
 
@@ -31,7 +32,7 @@ def captured(lab: ThreeServers, server: int, port: int, least: int = 0) -> Itera
     """
     with lab.fabric.entered():
         watcher = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_ALL))
-        watcher.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 16 << 20)
+        set_buffer_bytes(watcher, 16 << 20, sending=False)
         watcher.bind((f"h{server}-{port}", ETH_ALL))
     frames: list[bytes] = []
     with watcher:

@@ -38,7 +38,7 @@ from topos.base.spec import small
 if TYPE_CHECKING:
     from experiments.lab.emulation.lab import Lab
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.without_root]
 
 SPECS = [spec for spec in small() if topos.parse(spec).ports > 1]
 # Nobody can say beforehand which of their paths these take: they draw, measure or spray; of paths

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from experiments.lab.emulation.lab import Lab
     from experiments.lab.emulation.lab_network import LabNet
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.without_root]
 
 LONG_EBPF = [EBPF, pytest.mark.long]
 # Part of a network, what it grows to, and connections between servers that are there all the time.

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from experiments.apps.teaching.sheet_catalogue import sheet_of
-from tests.experiments.users import as_ordinary_user
+from tests.experiments.users import ROOT, as_ordinary_user
 from tests.vagrant.labs.test_answers import model_of
 
 PILLARBOX = ("-m", "experiments")
@@ -24,16 +24,17 @@ NETWORKS = {
 @pytest.mark.parametrize("spec", NETWORKS)
 def test_every_network_comes_up_and_survives_a_fault(spec: str, tmp_path: Path) -> None:
     script = tmp_path / "script.txt"
-    script.write_text(f"pingall\n{NETWORKS[spec]}\npingall\n")
+    # On a busy machine packets are lost until all routes are found.
+    script.write_text("\n".join(["pingall", NETWORKS[spec], *["pingall"] * 3]))
     done = as_ordinary_user(*PILLARBOX, "up", spec, "--exec", script)
     assert done.returncode == 0, done.stderr
     assert "without root: every packet passes through Python" in done.stdout
-    before, after = re.findall(r"([\d.]+)% dropped", done.stdout)
-    assert before == "0.0"
+    before, *after = map(float, re.findall(r"([\d.]+)% dropped", done.stdout))
+    assert before == 0.0
     # Only a dead server is unreachable: all its pairs, of n (n - 1).
     servers = int(re.search(r"(\d+) servers", done.stdout)[1])  # type: ignore[index]
     dead = 200 / servers if "kill" in NETWORKS[spec] else 0.0
-    assert float(after) == pytest.approx(dead, abs=0.1)
+    assert min(after) == pytest.approx(dead, abs=0.1)
 
 
 def test_what_needs_root_says_so() -> None:
@@ -52,6 +53,16 @@ with pillarbox.lab("dcell,2,1") as lab:
         pass
 print(os.path.getsize("x.pcapng") > 100, os.stat("x.pcapng").st_uid == os.getuid())
 """
+
+
+@pytest.mark.long
+def test_the_contract_of_labs_holds() -> None:
+    """The tests marked `without_root`, by an ordinary user."""
+    folder = str(Path(__file__).parent)
+    options = ["-q", "-p", "no:cacheprovider", "-m", "without_root and not long", "-c"]
+    done = as_ordinary_user("-m", "pytest", *options, str(ROOT / "pyproject.toml"), folder)
+    assert done.returncode == 0, done.stdout
+    assert re.search(r"\d\d passed", done.stdout)
 
 
 @pytest.mark.long
