@@ -17,7 +17,7 @@ NETWORKS = {
     "bcube,2,1": "cut 0.0-s0",
     "dcell,2,1": "cut 0.0-1.0 silent",
     "dpillar,4,2": "kill 0.0.0",
-    "ficonn,4,1": "cut 0.0-s0",
+    "ficonn,4,1": "cut 0.0-1.0",
 }
 
 
