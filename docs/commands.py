@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Set
 from pathlib import Path
 
-from experiments.base.arguments import MORE, SCHEMA
-from experiments.cli.main import SECTIONS, cli
-from experiments.cli.manual import CommandEntry, entries
+from pillarbox.experiments.base.arguments import MORE, SCHEMA
+from pillarbox.experiments.cli.main import SECTIONS, cli
+from pillarbox.experiments.cli.manual import CommandEntry, entries
 
 PAGE = Path(__file__).with_name("commands.md")
 # Options that several commands share, and their place in a usage line.

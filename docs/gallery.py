@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pillarbox
-from experiments.apps.page.standalone import files, standalone
+from pillarbox.experiments.apps.page.standalone import files, standalone
 from page_lab import ROOT
 from page_pictures import shot
 from tests.harness.chromium import browser

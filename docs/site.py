@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from experiments.apps.page.standalone import files, standalone
+from pillarbox.experiments.apps.page.standalone import files, standalone
 
 ROOT = Path(__file__).parents[1]
 SHEETS = ROOT / "vagrant" / "labs"

@@ -9,7 +9,7 @@
 `base`     texts, units, files and processes
 =========  =================================================================================
 
->>> from experiments import load                                         # doctest: +SKIP
+>>> from pillarbox.experiments import load                                         # doctest: +SKIP
 >>> load("quick-20260301-101500-seed1").flows                           # doctest: +SKIP
 """
 
@@ -17,19 +17,19 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from experiments.models.workloads.workload import Workload
-    from experiments.runs.plans.experiment import Experiment, FaultAt, FaultRate, System
-    from experiments.runs.trials.records import Run
-    from experiments.runs.trials.records import load_with_full_names as load
+    from pillarbox.experiments.models.workloads.workload import Workload
+    from pillarbox.experiments.runs.plans.experiment import Experiment, FaultAt, FaultRate, System
+    from pillarbox.experiments.runs.trials.records import Run
+    from pillarbox.experiments.runs.trials.records import load_with_full_names as load
 
 _MODULE_OF_NAME = {
-    "Experiment": "experiments.runs.plans.experiment",
-    "FaultAt": "experiments.runs.plans.experiment",
-    "FaultRate": "experiments.runs.plans.experiment",
-    "Run": "experiments.runs.trials.records",
-    "System": "experiments.runs.plans.experiment",
-    "Workload": "experiments.models.workloads.workload",
-    "load": "experiments.runs.trials.records:load_with_full_names",
+    "Experiment": "pillarbox.experiments.runs.plans.experiment",
+    "FaultAt": "pillarbox.experiments.runs.plans.experiment",
+    "FaultRate": "pillarbox.experiments.runs.plans.experiment",
+    "Run": "pillarbox.experiments.runs.trials.records",
+    "System": "pillarbox.experiments.runs.plans.experiment",
+    "Workload": "pillarbox.experiments.models.workloads.workload",
+    "load": "pillarbox.experiments.runs.trials.records:load_with_full_names",
 }
 
 __all__ = ["Experiment", "FaultAt", "FaultRate", "Run", "System", "Workload", "load"]

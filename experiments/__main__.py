@@ -1,5 +1,5 @@
-"""``python -m experiments`` is the command ``pillarbox``."""
+"""``python -m pillarbox`` is the command ``pillarbox``."""
 
-from experiments.cli.main import main
+from pillarbox.experiments.cli.main import main
 
 main()

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from hosts.base.algorithms import SHORTEST, Algorithm
-from hosts.base.hop_by_hop import HopByHop
-from hosts.base.network import Network
-from hosts.base.path import Path, Step
-from hosts.base.rules import Rule
-from topos.bccc import BCCC
+from pillarbox.hosts.base.algorithms import SHORTEST, Algorithm
+from pillarbox.hosts.base.hop_by_hop import HopByHop
+from pillarbox.hosts.base.network import Network
+from pillarbox.hosts.base.path import Path, Step
+from pillarbox.hosts.base.rules import Rule
+from pillarbox.topos.bccc import BCCC
 
 Setting = tuple[int, int]  # a digit of an address, by its level, and its new value
 

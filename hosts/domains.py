@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hosts.base.algorithms import Algorithm, Routed
-from hosts.base.failures import Failures
-from hosts.base.hop_by_hop import HopByHop
-from hosts.base.network import Network
-from hosts.base.path import Path, Step
-from hosts.base.rules import SwitchPath
-from topos.domains import Domains
+from pillarbox.hosts.base.algorithms import Algorithm, Routed
+from pillarbox.hosts.base.failures import Failures
+from pillarbox.hosts.base.hop_by_hop import HopByHop
+from pillarbox.hosts.base.network import Network
+from pillarbox.hosts.base.path import Path, Step
+from pillarbox.hosts.base.rules import SwitchPath
+from pillarbox.topos.domains import Domains
 
 DOMAIN_PORT, RAIL_PORT = 0, 1
 Links = Iterator[tuple[int, int]]

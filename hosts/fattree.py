@@ -3,7 +3,8 @@
 A server has one port, and every other server is one hop away, so the switches choose the path. A
 packet goes up until a switch has both servers below it, then down. The destination's prefix
 determines the downward path. On the upward path, a switch of level l chooses one of n/2 ports; the
-choices u_1, u_2, ... identify every switch of the path (`topos.fattree` has the numbering).
+choices u_1, u_2, ... identify every switch of the path (`pillarbox.topos.fattree` has the
+numbering).
 
 - *Two-level* routing tables choose by the suffix (the destination's last digit) and the switch's
   position z: port (digit + z) mod n/2 (Algorithm 1). Packets to one server always take the same
@@ -16,14 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hosts.base.algorithms import Algorithm, Routed
-from hosts.base.direct import PORT, Direct
-from hosts.base.failures import Failures
-from hosts.base.hashed import first_working, hashed_paths
-from hosts.base.network import Network
-from hosts.base.path import Path
-from hosts.base.rules import SwitchPath
-from topos.fattree import FatTree
+from pillarbox.hosts.base.algorithms import Algorithm, Routed
+from pillarbox.hosts.base.direct import PORT, Direct
+from pillarbox.hosts.base.failures import Failures
+from pillarbox.hosts.base.hashed import first_working, hashed_paths
+from pillarbox.hosts.base.network import Network
+from pillarbox.hosts.base.path import Path
+from pillarbox.hosts.base.rules import SwitchPath
+from pillarbox.topos.fattree import FatTree
 
 # -- rules on plain numbers (hosts/base/rules.py); `half` is n/2 -----------------------------------
 

@@ -23,17 +23,17 @@ from collections.abc import Iterator
 from functools import partial
 from typing import ClassVar
 
-from hosts.base.algorithms import Algorithm
-from hosts.base.hop_by_hop import HopByHop
-from hosts.base.network import Network
-from hosts.base.path import Path, Step
-from hosts.base.rules import Rule, Values
-from hosts.bcube.bsr import BSR
-from hosts.bcube.rules import corrections, digit, width, with_digit
-from hosts.bcube.selection import PathSet, around, parallel_paths
-from hosts.bcube.spraying import Spray
-from hosts.wire.bcube import BCUBE
-from topos.mesh import Mesh
+from pillarbox.hosts.base.algorithms import Algorithm
+from pillarbox.hosts.base.hop_by_hop import HopByHop
+from pillarbox.hosts.base.network import Network
+from pillarbox.hosts.base.path import Path, Step
+from pillarbox.hosts.base.rules import Rule, Values
+from pillarbox.hosts.bcube.bsr import BSR
+from pillarbox.hosts.bcube.rules import corrections, digit, width, with_digit
+from pillarbox.hosts.bcube.selection import PathSet, around, parallel_paths
+from pillarbox.hosts.bcube.spraying import Spray
+from pillarbox.hosts.wire.bcube import BCUBE
+from pillarbox.topos.mesh import Mesh
 
 Hops = Iterator[tuple[int, int]]  # egress port of a hop, and next server
 

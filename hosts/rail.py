@@ -4,8 +4,8 @@ The paper forwards traffic between different rails and domains over a server (ab
 BCubeRouting does by correcting one digit per hop. BSR's parallel paths leave by each port.
 """
 
-from hosts import bcube
-from hosts.base.network import Network
+from pillarbox.hosts import bcube
+from pillarbox.hosts.base.network import Network
 
 NETWORK = Network(
     algorithms=bcube.NETWORK.algorithms,

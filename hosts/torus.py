@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from hosts.base.algorithms import SHORTEST, Algorithm, Routed
-from hosts.base.failures import Failures
-from hosts.base.hop_by_hop import HopByHop
-from hosts.base.network import Network
-from hosts.base.path import Path, Step
-from hosts.base.rules import Rule, Values
-from topos.torus import Torus
+from pillarbox.hosts.base.algorithms import SHORTEST, Algorithm, Routed
+from pillarbox.hosts.base.failures import Failures
+from pillarbox.hosts.base.hop_by_hop import HopByHop
+from pillarbox.hosts.base.network import Network
+from pillarbox.hosts.base.path import Path, Step
+from pillarbox.hosts.base.rules import Rule, Values
+from pillarbox.topos.torus import Torus
 
 Ring = tuple[int, int, int]  # size, weight and first port of a dimension (`Torus.rings`)
 Hops = Iterator[tuple[int, int]]  # port and next server

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hosts.base.algorithms import Algorithm
-from hosts.base.direct import PORT, Direct
-from hosts.base.network import Network
-from hosts.base.path import Path
-from hosts.base.rules import SwitchPath
-from topos.tree import Tree
+from pillarbox.hosts.base.algorithms import Algorithm
+from pillarbox.hosts.base.direct import PORT, Direct
+from pillarbox.hosts.base.network import Network
+from pillarbox.hosts.base.path import Path
+from pillarbox.hosts.base.rules import SwitchPath
+from pillarbox.topos.tree import Tree
 
 
 def bridged(

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hosts.base.algorithms import Algorithm, Routed
-from hosts.base.direct import PORT, Direct
-from hosts.base.failures import Failures
-from hosts.base.hashed import first_working, hashed_paths
-from hosts.base.network import Network
-from hosts.base.path import Path
-from hosts.base.rules import SwitchPath
-from topos.vl2 import UPLINKS, VL2
+from pillarbox.hosts.base.algorithms import Algorithm, Routed
+from pillarbox.hosts.base.direct import PORT, Direct
+from pillarbox.hosts.base.failures import Failures
+from pillarbox.hosts.base.hashed import first_working, hashed_paths
+from pillarbox.hosts.base.network import Network
+from pillarbox.hosts.base.path import Path
+from pillarbox.hosts.base.rules import SwitchPath
+from pillarbox.topos.vl2 import UPLINKS, VL2
 
 Links = Iterator[tuple[int, int]]
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from hosts.linux.user_namespace import refusal
+from pillarbox.hosts.linux.user_namespace import refusal
 
 # The same examples each time, and as long as they take: what fails is what somebody changed, and
 # not the luck of the draw or of the machine. `pillarbox test --all` draws many others.
@@ -98,8 +98,8 @@ def pytest_pyfunc_call(pyfuncitem: Any) -> bool | None:
     """Call a test marked `root` in a sandbox; what it says about its failure is passed out."""
     if pyfuncitem.get_closest_marker("root") is None:
         return None
-    import experiments.lab.emulation.lab_network  # noqa: F401 - once, and not in every sandbox anew
-    from experiments.lab.linux import sandbox
+    import pillarbox.experiments.lab.emulation.lab_network  # noqa: F401 - once, and not in every sandbox anew
+    from pillarbox.experiments.lab.linux import sandbox
 
     names = pyfuncitem._fixtureinfo.argnames
     arguments = {name: pyfuncitem.funcargs[name] for name in names}

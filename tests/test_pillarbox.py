@@ -12,9 +12,9 @@ import click
 import pytest
 
 import pillarbox
-from experiments.cli.commands.up import command
-from experiments.lab.linux import sandbox
 from pillarbox import AllToAll, PillarboxError, Traffic
+from pillarbox.experiments.cli.commands.up import command
+from pillarbox.experiments.lab.linux import sandbox
 from tests.experiments.runs.control.test_commands import LABS, processes, wait_until
 
 ROOT = Path(__file__).parents[1]

@@ -31,7 +31,7 @@ def run(
     """Run their tests with the plugin and no other."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     pytester.makepyfile(THEIRS)
-    plugin = ("-p", "experiments.apps.api.pytest_plugin", "-p", "no:cacheprovider")
+    plugin = ("-p", "pillarbox.experiments.apps.api.pytest_plugin", "-p", "no:cacheprovider")
     return pytester.runpytest_subprocess("--strict-markers", *plugin, *words)
 
 
@@ -49,7 +49,7 @@ def test_without_root_it_says_what_it_needs(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytester.makeconftest(
-        "from experiments.apps.api import pytest_plugin\n"
+        "from pillarbox.experiments.apps.api import pytest_plugin\n"
         "pytest_plugin.refusal = lambda: 'no user namespaces'"
     )
     done = run(pytester, monkeypatch, "-rs", "-k", "reaches")

@@ -1,6 +1,6 @@
 """Topologies: the networks of the four papers, and the two that the papers compare them with.
 
->>> import topos
+>>> from pillarbox import topos
 >>> bcube = topos.parse("bcube,4,1")
 >>> bcube.servers, bcube.switches, bcube.cables
 (16, 8, 32)
@@ -11,19 +11,19 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from topos.base.errors import PillarboxError
-    from topos.base.spec import kinds, network, parse
-    from topos.base.topology import Bound, Cable, Plug, Topology
+    from pillarbox.topos.base.errors import PillarboxError
+    from pillarbox.topos.base.spec import kinds, network, parse
+    from pillarbox.topos.base.topology import Bound, Cable, Plug, Topology
 
 _HOME = {
-    "PillarboxError": "topos.base.errors",
-    "kinds": "topos.base.spec",
-    "network": "topos.base.spec",
-    "parse": "topos.base.spec",
-    "Bound": "topos.base.topology",
-    "Cable": "topos.base.topology",
-    "Plug": "topos.base.topology",
-    "Topology": "topos.base.topology",
+    "PillarboxError": "pillarbox.topos.base.errors",
+    "kinds": "pillarbox.topos.base.spec",
+    "network": "pillarbox.topos.base.spec",
+    "parse": "pillarbox.topos.base.spec",
+    "Bound": "pillarbox.topos.base.topology",
+    "Cable": "pillarbox.topos.base.topology",
+    "Plug": "pillarbox.topos.base.topology",
+    "Topology": "pillarbox.topos.base.topology",
 }
 __all__ = [
     "Bound",

@@ -20,10 +20,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from topos.base.errors import require
-from topos.base.layout import ROW_HEIGHT, DrawingBox, Layout, row_height
-from topos.base.polymorphic import NOTHING, Number, insert_digit, remove_digit, select
-from topos.base.topology import Bound, Plug, Topology
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.layout import ROW_HEIGHT, DrawingBox, Layout, row_height
+from pillarbox.topos.base.polymorphic import NOTHING, Number, insert_digit, remove_digit, select
+from pillarbox.topos.base.topology import Bound, Plug, Topology
 
 # Level of cables to a crossbar; a cable to a level-i switch has level i + 1.
 CROSSBAR = 0

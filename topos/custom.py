@@ -12,7 +12,7 @@ from pathlib import Path
 HERE = inspect.currentframe().f_code.co_filename  # type: ignore[union-attr]
 sys.path.insert(0, str(Path(HERE).resolve().parents[1]))
 
-from topos.base.emulated import mininet_constructor  # noqa: E402
-from topos.base.spec import kinds  # noqa: E402
+from pillarbox.topos.base.emulated import mininet_constructor  # noqa: E402
+from pillarbox.topos.base.spec import kinds  # noqa: E402
 
 topos = {kind: mininet_constructor(kind) for kind in kinds()}

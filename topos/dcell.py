@@ -24,11 +24,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from topos.base.errors import require
-from topos.base.layout import Layout, cell_name
-from topos.base.polymorphic import NOTHING, Number, select
-from topos.base.topology import MOST_SERVERS, Bound, Plug, Topology
-from topos.structures.circles import nested_circles
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.layout import Layout, cell_name
+from pillarbox.topos.base.polymorphic import NOTHING, Number, select
+from pillarbox.topos.base.topology import MOST_SERVERS, Bound, Plug, Topology
+from pillarbox.topos.structures.circles import nested_circles
 
 
 class DCell(Topology):

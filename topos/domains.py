@@ -18,10 +18,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from topos.base.errors import require
-from topos.base.layout import Layout, row_height
-from topos.base.polymorphic import NOTHING, Number, select
-from topos.base.topology import Bound, Plug, Topology
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.layout import Layout, row_height
+from pillarbox.topos.base.polymorphic import NOTHING, Number, select
+from pillarbox.topos.base.topology import Bound, Plug, Topology
 
 DOMAIN_LEVEL, RAIL_LEVEL, SPINE_LEVEL = 0, 1, 2
 

@@ -16,11 +16,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from topos.base.addressing import NETWORK
-from topos.base.errors import require
-from topos.base.layout import LETTER, SUBSCRIPTS, DrawingText, Layout, name_size
-from topos.base.polymorphic import Number, insert_digit, remove_digit
-from topos.base.topology import Bound, Plug, Topology
+from pillarbox.topos.base.addressing import NETWORK
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.layout import LETTER, SUBSCRIPTS, DrawingText, Layout, name_size
+from pillarbox.topos.base.polymorphic import Number, insert_digit, remove_digit
+from pillarbox.topos.base.topology import Bound, Plug, Topology
 
 CLOCKWISE, COUNTER_CLOCKWISE = 0, 1
 LOW_BITS = 24  # number of bits of a DPillar IPv4 address below the octet of the column

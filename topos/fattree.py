@@ -18,9 +18,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from topos.base.addressing import NETWORK
-from topos.base.errors import require
-from topos.base.layout import (
+from pillarbox.topos.base.addressing import NETWORK
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.layout import (
     LETTER,
     ROW_HEIGHT,
     DrawingBox,
@@ -29,8 +29,8 @@ from topos.base.layout import (
     name_size,
     row_height,
 )
-from topos.base.polymorphic import Number, select
-from topos.base.topology import Bound, Plug, Topology
+from pillarbox.topos.base.polymorphic import Number, select
+from pillarbox.topos.base.topology import Bound, Plug, Topology
 
 LEVELS = 3  # default number of switch levels of a fat-tree, as in the paper
 
@@ -148,7 +148,7 @@ class FatTree(Topology):
     def switch_ipv4(self, switch: int) -> int:
         """Return a fat-tree switch's IPv4 address: ``10.pod.switch.1``, core ``10.n.j.i`` (3.2).
 
-        >>> from topos.base.addressing import dotted_quad
+        >>> from pillarbox.topos.base.addressing import dotted_quad
         >>> fattree = FatTree(4)
         >>> [dotted_quad(fattree.switch_ipv4(switch)) for switch in (1, 8, 19)]
         ['10.0.1.1', '10.0.2.1', '10.4.2.2']

@@ -17,11 +17,11 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from topos.base.errors import require
-from topos.base.layout import Layout, polar
-from topos.base.polymorphic import Number, select
-from topos.base.ports import PortTable
-from topos.base.topology import Bound, Plug, Topology
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.layout import Layout, polar
+from pillarbox.topos.base.polymorphic import Number, select
+from pillarbox.topos.base.ports import PortTable
+from pillarbox.topos.base.topology import Bound, Plug, Topology
 
 SEED = 1  # default seed of the random graph
 TRIES = 100  # maximum number of graphs made until one is connected

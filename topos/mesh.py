@@ -20,11 +20,11 @@ from __future__ import annotations
 import math
 from functools import cached_property
 
-from topos.base.digits import DigitNetwork
-from topos.base.errors import require
-from topos.base.layout import DrawingDisc, Layout, Point, polar
-from topos.base.polymorphic import NOTHING, Number
-from topos.base.topology import Bound, Plug, count_text
+from pillarbox.topos.base.digits import DigitNetwork
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.layout import DrawingDisc, Layout, Point, polar
+from pillarbox.topos.base.polymorphic import NOTHING, Number
+from pillarbox.topos.base.topology import Bound, Plug, count_text
 
 MOST_PORTS = (
     127  # maximum number of ports per server in the simulator, whose ports are signed bytes
@@ -102,7 +102,7 @@ class Mesh(DigitNetwork):
         return Bound(value, "N s / 4 (s: the smallest size, if even)", "the structure")
 
     def disjoint_paths(self) -> Bound:
-        """Return the number of disjoint paths: one per port (see `hosts.mesh`)."""
+        """Return the number of disjoint paths: one per port (see `pillarbox.hosts.mesh`)."""
         return Bound(self.ports, "sum of (size - 1)", "the structure")
 
     def description(self) -> str:

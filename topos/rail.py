@@ -20,9 +20,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from topos.base.errors import require
-from topos.base.switched_digits import SwitchedDigits
-from topos.base.topology import Bound, count_text
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.switched_digits import SwitchedDigits
+from pillarbox.topos.base.topology import Bound, count_text
 
 DOMAINS, RAILS = 0, 1  # levels
 

@@ -19,10 +19,10 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from topos.base.errors import require
-from topos.base.layout import Layout
-from topos.base.polymorphic import NOTHING, Number
-from topos.base.topology import Bound, Plug, Topology, count_text
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.layout import Layout
+from pillarbox.topos.base.polymorphic import NOTHING, Number
+from pillarbox.topos.base.topology import Bound, Plug, Topology, count_text
 
 # Distance of neighbours in a drawing, and height of the arc that a ring's servers form over the
 # straight cable that closes the ring.

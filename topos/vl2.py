@@ -19,10 +19,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from topos.base.errors import require
-from topos.base.layout import ROW_HEIGHT, Layout, row_height
-from topos.base.polymorphic import Number, select
-from topos.base.topology import Bound, Plug, Topology
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.layout import ROW_HEIGHT, Layout, row_height
+from pillarbox.topos.base.polymorphic import Number, select
+from pillarbox.topos.base.topology import Bound, Plug, Topology
 
 SERVERS_PER_TOR = 20  # default number of servers of a ToR switch, as in the paper
 UPLINKS = 2  # number of uplinks of a ToR switch

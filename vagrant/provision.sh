@@ -415,7 +415,7 @@ link_mininet() {
 # servers forward in Python, and `pillarbox up --plane ebpf` says why.
 compile_programs() {
     command -v clang >/dev/null || return 0
-    logged as_owner "$venv/bin/python" -I -c 'from hosts.live import lab_programs; lab_programs.build()' ||
+    logged as_owner "$venv/bin/python" -I -c 'from pillarbox.hosts.live import lab_programs; lab_programs.build()' ||
         say "the eBPF programs cannot be compiled, so that servers will forward in Python" \
             "(full log: $log)"
 }
@@ -447,7 +447,7 @@ provision_venv() {
             "$checkout/topos" "$checkout/hosts" "$checkout/experiments"
         # By the venv's owner: what root compiles later, the owner could not remove.
         logged as_owner "$venv/bin/python" -I -c \
-            'import experiments.apps.page.server, experiments.runs.reporting.report_page, experiments.runs.trials.experiment_run'
+            'import pillarbox.experiments.apps.page.server, pillarbox.experiments.runs.reporting.report_page, pillarbox.experiments.runs.trials.experiment_run'
     fi
     link_mininet
     compile_programs

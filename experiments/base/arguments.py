@@ -12,22 +12,23 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from hosts.linux.rights import take_role
-from topos.base.errors import require
-from topos.base.topology import Topology
+from pillarbox.hosts.linux.rights import take_role
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.topology import Topology
 
 # Marks the click context of a process that runs a single command and ends.
 OWN_PROCESS = "own process"
 
 
 def complete(name: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
-    """Return click's completion function of an argument, by name in `experiments.cli.completing`.
+    """Return click's completion function of an argument, by name in
+    `pillarbox.experiments.cli.completing`.
 
     That module has many dependencies, so it is imported only when a shell completes a word.
     """
 
     def completed(ctx: click.Context, param: click.Parameter, begun: str) -> list[str]:
-        completion = getattr(importlib.import_module("experiments.cli.completing"), name)
+        completion = getattr(importlib.import_module("pillarbox.experiments.cli.completing"), name)
         words: list[str] = completion(ctx, param, begun)
         return words
 
@@ -61,13 +62,13 @@ class Spec(click.ParamType):  # type: ignore[type-arg] # generic from click 8.3 
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Topology:
         """Parse a network's text to its topology, or raise PillarboxError."""
-        from topos.base.spec import parse
+        from pillarbox.topos.base.spec import parse
 
         return value if isinstance(value, Topology) else parse(value)
 
     def shell_complete(self, ctx: Any, param: Any, incomplete: str) -> list[CompletionItem]:
         """Return example networks, such as ``bcube,4,1``, that begin with the incomplete word."""
-        from topos.base.spec import kinds, network
+        from pillarbox.topos.base.spec import kinds, network
 
         known = (spec for kind in kinds() for spec in network(kind).examples)
         return [CompletionItem(spec) for spec in known if spec.startswith(incomplete)]

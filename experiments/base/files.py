@@ -12,9 +12,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from hosts.base.file_ownership import is_machine_root
-from hosts.linux.user_namespace import outside_user
-from topos.base.errors import PillarboxError, require
+from pillarbox.hosts.base.file_ownership import is_machine_root
+from pillarbox.hosts.linux.user_namespace import outside_user
+from pillarbox.topos.base.errors import PillarboxError, require
 
 CHECKOUT = Path(__file__).resolve().parents[2]  # Folder of the packages topos, hosts, experiments.
 PRIVATE_FOLDER = 0o700  # Mode of a folder that only its owner may open.

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from hosts.base.file_ownership import foreign_writer, is_machine_root
+from pillarbox.hosts.base.file_ownership import foreign_writer, is_machine_root
 
 SET_PATH = "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); "
 RUN_MODULE = (

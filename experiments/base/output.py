@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-from experiments.base.text import printable_lines
+from pillarbox.experiments.base.text import printable_lines
 
 CANNOT_WRITE = 1  # Exit code if standard output cannot be written.
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from hosts.linux.calls import die_with_parent
+from pillarbox.hosts.linux.calls import die_with_parent
 
 # fields of /proc/meminfo that count the kernel's own memory
 KERNEL_MEMORY = ("Slab", "Percpu", "KernelStack", "PageTables")

@@ -12,8 +12,8 @@ from typing import Any
 
 import click
 
-from topos.base.errors import PillarboxError
-from topos.base.topology import Topology
+from pillarbox.topos.base.errors import PillarboxError
+from pillarbox.topos.base.topology import Topology
 
 MOST = 500  # Maximum number of words that Tab completion offers.
 
@@ -51,8 +51,8 @@ def nodes(ctx: click.Context) -> Iterable[str]:
 @completes
 def routings(ctx: click.Context) -> Iterable[str]:
     """Return the routings of the network on the command line, or those of all networks."""
-    from hosts.base.algorithms import algorithms
-    from topos.base.spec import kinds, network, parse
+    from pillarbox.hosts.base.algorithms import algorithms
+    from pillarbox.topos.base.spec import kinds, network, parse
 
     named = ctx.params.get("topology")
     found = [named] if named else [parse(network(kind).examples[0]) for kind in kinds()]
@@ -62,7 +62,7 @@ def routings(ctx: click.Context) -> Iterable[str]:
 @completes
 def experiments(_ctx: click.Context) -> Iterable[str]:
     """Return the names of the catalogue's experiments."""
-    from experiments.runs.plans.loading import names
+    from pillarbox.experiments.runs.plans.loading import names
 
     return names()
 
@@ -70,7 +70,7 @@ def experiments(_ctx: click.Context) -> Iterable[str]:
 @completes
 def labs(_ctx: click.Context) -> Iterable[str]:
     """Return the numbers of the running labs."""
-    from experiments.lab.emulation.lab_registry import living_labs
+    from pillarbox.experiments.lab.emulation.lab_registry import living_labs
 
     return map(str, living_labs())
 
@@ -78,18 +78,18 @@ def labs(_ctx: click.Context) -> Iterable[str]:
 @completes
 def figures(_ctx: click.Context) -> Iterable[str]:
     """Return the names of the papers' figures that can be reproduced."""
-    from experiments.apps.papers import names
+    from pillarbox.experiments.apps.papers import names
 
     return names()
 
 
 def _topology(ctx: click.Context) -> Topology:
-    from topos.base.spec import parse
+    from pillarbox.topos.base.spec import parse
 
     named: Any = ctx.params.get("topology")
     if isinstance(named, Topology):
         return named
-    from experiments.lab.emulation import lab_registry
-    from experiments.runs.control.client import ask
+    from pillarbox.experiments.lab.emulation import lab_registry
+    from pillarbox.experiments.runs.control.client import ask
 
     return parse(ask(lab_registry.folder_of(ctx.params.get("number")), ask="about")["network"])

@@ -15,13 +15,13 @@ from typing import NoReturn
 
 import click
 
-from experiments.base import interpreter
-from experiments.base.arguments import OWN_PROCESS, Group, take_role_as_root
-from experiments.base.files import CHECKOUT
-from experiments.base.output import standard_streams
-from experiments.base.text import printable
-from hosts.base.fault_kinds import VERBS
-from topos.base.errors import PillarboxError, UnknownNameError, meant
+from pillarbox.experiments.base import interpreter
+from pillarbox.experiments.base.arguments import OWN_PROCESS, Group, take_role_as_root
+from pillarbox.experiments.base.files import CHECKOUT
+from pillarbox.experiments.base.output import standard_streams
+from pillarbox.experiments.base.text import printable
+from pillarbox.hosts.base.fault_kinds import VERBS
+from pillarbox.topos.base.errors import PillarboxError, UnknownNameError, meant
 
 BAD_INPUT = 2  # Exit code of a command with bad input.
 LONGEST = 4000  # Length limit of an error message, which may quote a file, in characters.
@@ -77,7 +77,7 @@ class Commands(Group):
         """Return the subcommand of a name (``compare-runs`` is in ``compare_runs.py``), or None."""
         if cmd_name not in self.list_commands(ctx):
             return None
-        package = "experiments.cli.commands"
+        package = "pillarbox.experiments.cli.commands"
         if cmd_name in SECTIONS.get("Development", ()):
             # The checkout comes first, as another distribution may have a package `tests` too.
             sys.path.insert(0, str(CHECKOUT))
@@ -86,7 +86,7 @@ class Commands(Group):
         if importlib.util.find_spec(module) is not None:
             command: click.Command = importlib.import_module(module).command
             return command
-        from experiments.runs.control.verb_commands import command_of
+        from pillarbox.experiments.runs.control.verb_commands import command_of
 
         return command_of(cmd_name)
 

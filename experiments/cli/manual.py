@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import click
 
-from experiments.base.arguments import JsonOption
+from pillarbox.experiments.base.arguments import JsonOption
 
 
 class CommandEntry(NamedTuple):

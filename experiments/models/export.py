@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from xml.sax.saxutils import escape, quoteattr
 
-from topos.base.errors import PillarboxError, UnsupportedError, require
-from topos.base.topology import Topology
-from topos.fattree import FatTree
+from pillarbox.topos.base.errors import PillarboxError, UnsupportedError, require
+from pillarbox.topos.base.topology import Topology
+from pillarbox.topos.fattree import FatTree
 
 MOST_CABLES = 1_000_000  # maximum number of cables of an exported network
 # Rate and delay of every cable, in formats that demand both: those of csg-htsim's example files.
@@ -45,7 +45,7 @@ CABLE_KEYS = ("level", "source_port", "target_port", "rate")
 def network_file(topology: Topology, name: str) -> str:
     """Return the content of a network's file in the format of this name, or raise PillarboxError.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> print(network_file(topos.parse("bcube,4,1"), "astra-sim"))
     # bcube,4,1: innermost dimension first. Bandwidths in GB/s, latencies in ns.
     # Relative rate 1 is 100 Gbit/s, the delay 1000 ns: change both as needed.
@@ -221,7 +221,7 @@ def dimensions(topology: Topology) -> list[Dimension] | None:
     In a product, two servers are one hop apart only if their addresses differ in one digit, and
     the servers that differ in that digit form a switch, a full mesh or a ring.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> dimensions(topos.parse("bcube,4,1"))
     [Dimension(block='Switch', servers=4, level=0), Dimension(block='Switch', servers=4, level=1)]
     >>> dimensions(topos.parse("dcell,4,1")) is None

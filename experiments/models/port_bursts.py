@@ -1,6 +1,7 @@
 """Bytes that a port of a lab sends together: TCP's super-packets, and the burst after idle time.
 
-`experiments.lab.linux.shaping` sets these limits, and models of a lab's ports calculate with them.
+`pillarbox.experiments.lab.linux.shaping` sets these limits, and models of a lab's ports calculate
+with them.
 """
 
 from __future__ import annotations

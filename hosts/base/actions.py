@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import NamedTuple, TypeAlias
 
-from hosts.wire.frame import Frame
-from hosts.wire.ipv4 import FlowKey
-from hosts.wire.relay_keys import HOP, HeaderChange, RelayKey
+from pillarbox.hosts.wire.frame import Frame
+from pillarbox.hosts.wire.ipv4 import FlowKey
+from pillarbox.hosts.wire.relay_keys import HOP, HeaderChange, RelayKey
 
 # Value of `Send.peer` for the broadcast MAC address: all servers that the port reaches.
 EVERYONE = -1

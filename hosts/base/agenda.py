@@ -6,7 +6,7 @@ import heapq
 import math
 from collections.abc import Callable, Hashable, Iterator
 
-from hosts.base.actions import Action
+from pillarbox.hosts.base.actions import Action
 
 Callback = Callable[[float], list[Action]]
 

@@ -1,7 +1,7 @@
 """Routing algorithms by name, and the paths that each computes under given failures.
 
-hosts/NETWORK declares the algorithms (`hosts.base.network`). Shortest-path routing works in every
-network.
+hosts/NETWORK declares the algorithms (`pillarbox.hosts.base.network`). Shortest-path routing works
+in every network.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any, NamedTuple
 
-from hosts.base.declarations import declared
-from hosts.base.failures import NONE, Failures
-from hosts.base.path import Path
-from hosts.base.router import Router
-from hosts.base.shortest import shortest_path
-from hosts.base.spf import shortest_router
-from topos.base.errors import UnknownNameError, UnsupportedError, meant
-from topos.base.topology import Topology
+from pillarbox.hosts.base.declarations import declared
+from pillarbox.hosts.base.failures import NONE, Failures
+from pillarbox.hosts.base.path import Path
+from pillarbox.hosts.base.router import Router
+from pillarbox.hosts.base.shortest import shortest_path
+from pillarbox.hosts.base.spf import shortest_router
+from pillarbox.topos.base.errors import UnknownNameError, UnsupportedError, meant
+from pillarbox.topos.base.topology import Topology
 
 
 class Algorithm(NamedTuple):

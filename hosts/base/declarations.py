@@ -1,7 +1,8 @@
 """Look-up of a network's routing declaration by the network's name.
 
-A file hosts/KIND.py, or a folder of that name, defines one NETWORK (`hosts.base.network.Network`).
-This module does not import the class Network, so that the modules below may import this module.
+A file hosts/KIND.py, or a folder of that name, defines one NETWORK
+(`pillarbox.hosts.base.network.Network`). This module does not import the class Network, so that the
+modules below may import this module.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ import pkgutil
 from functools import cache
 from typing import Any
 
-import hosts
-from topos.base.errors import PillarboxError
-from topos.base.spec import kinds
+from pillarbox import hosts
+from pillarbox.topos.base.errors import PillarboxError
+from pillarbox.topos.base.spec import kinds
 
 
 @cache
@@ -21,7 +22,7 @@ def declared(kind: str) -> Any:
     """Return `NETWORK` of the package hosts/KIND (a network's routing); None if there is none."""
     if kind not in {module.name for module in pkgutil.iter_modules(hosts.__path__)}:
         return None
-    module = importlib.import_module(f"hosts.{kind}")
+    module = importlib.import_module(f"pillarbox.hosts.{kind}")
     found = getattr(module, "NETWORK", None)
     if found is None:
         raise PillarboxError(

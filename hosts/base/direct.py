@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from hosts.base.hop_by_hop import HopByHop
-from hosts.base.path import Step
+from pillarbox.hosts.base.hop_by_hop import HopByHop
+from pillarbox.hosts.base.path import Step
 
 PORT = 0  # the only port of a server
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from hosts.base.fault_kinds import CABLE, RACK, SERVER, fault_kind
-from hosts.base.faults import Fault, read
-from hosts.base.path import Path, Step, switches_between
-from topos.base.errors import UnknownNameError, require
-from topos.base.topology import Topology
+from pillarbox.hosts.base.fault_kinds import CABLE, RACK, SERVER, fault_kind
+from pillarbox.hosts.base.faults import Fault, read
+from pillarbox.hosts.base.path import Path, Step, switches_between
+from pillarbox.topos.base.errors import UnknownNameError, require
+from pillarbox.topos.base.topology import Topology
 
 Pair = frozenset[int]
 
@@ -94,7 +94,7 @@ def parse_failures(topology: Topology, texts: Iterable[str]) -> Failures:
 def affected(topology: Topology, target: str, nodes: Sequence[int]) -> Failures:
     """Return the failed nodes and links of a fault, by its kind of target and the nodes it names.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> affected(topos.parse("tree,2,2"), RACK, [5])
     Failures(nodes=frozenset({2, 3, 5}), links=frozenset())
     """
@@ -120,7 +120,7 @@ def rack(topology: Topology, switch: int) -> list[int]:
 def failure_texts(topology: Topology, failures: Failures) -> list[str]:
     """Return failures as texts in the form that `parse_failures` reads.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> bcube, texts = topos.parse("bcube,4,1"), ["kill 0.3", "stop s2", "cut 0.0-s0"]
     >>> failure_texts(bcube, parse_failures(bcube, texts)) == texts
     True

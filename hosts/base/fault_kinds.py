@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from topos.base.errors import PillarboxError, UnknownNameError, meant, require
+from pillarbox.topos.base.errors import PillarboxError, UnknownNameError, meant, require
 
 # Targets of faults: the kinds of things that break.
 CABLE, SERVER, SWITCH, RACK = "cable", "server", "switch", "rack"

@@ -22,8 +22,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from hosts.base.fault_kinds import CABLE, FaultKind, amounts_of, fault_kind, kinds_of_verb
-from topos.base.errors import PillarboxError, require
+from pillarbox.hosts.base.fault_kinds import CABLE, FaultKind, amounts_of, fault_kind, kinds_of_verb
+from pillarbox.topos.base.errors import PillarboxError, require
 
 MOMENTS = ("at", "until")
 # Verbs of the former syntax of faults, such as link:0.3-4.0, with their present form.
@@ -91,7 +91,7 @@ def read(text: str | Sequence[str]) -> Fault:
     Fault(kind='silent cut', what=('0.3', '4.0'), at_s=2.0, until_s=4.5, amounts=())
     >>> read("server:1.3")
     Traceback (most recent call last):
-    topos.base.errors.PillarboxError: 'server:1.3' is written 'kill 1.3'
+    pillarbox.topos.base.errors.PillarboxError: 'server:1.3' is written 'kill 1.3'
     """
     words = text.split() if isinstance(text, str) else list(text)
     whole = " ".join(words)

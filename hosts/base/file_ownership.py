@@ -24,8 +24,8 @@ MOST_LINKS = 40  # maximum number of symbolic links on a path, as in the kernel
 def is_machine_root() -> bool:
     """Return True if this process is root of the machine or container, and not only of a sandbox.
 
-    In a user namespace of an ordinary user (`hosts.linux.user_namespace`) the root directory
-    belongs to a user who does not exist there.
+    In a user namespace of an ordinary user (`pillarbox.hosts.linux.user_namespace`) the root
+    directory belongs to a user who does not exist there.
     """
     return os.geteuid() == 0 == os.lstat("/").st_uid
 

@@ -24,16 +24,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from hosts.base.actions import EVERYONE, Action, Drop, Send
-from hosts.base.linkstate import SEQUENCES, LinkStates, ReceivedLinkState, newer
-from hosts.base.neighbours import Neighbours
-from hosts.base.path import Step
-from hosts.wire.dcn import DcnHeader, Protocol
-from hosts.wire.frame import ETH_DCN, Frame
-from hosts.wire.messages import LinkState
+from pillarbox.hosts.base.actions import EVERYONE, Action, Drop, Send
+from pillarbox.hosts.base.linkstate import SEQUENCES, LinkStates, ReceivedLinkState, newer
+from pillarbox.hosts.base.neighbours import Neighbours
+from pillarbox.hosts.base.path import Step
+from pillarbox.hosts.wire.dcn import DcnHeader, Protocol
+from pillarbox.hosts.wire.frame import ETH_DCN, Frame
+from pillarbox.hosts.wire.messages import LinkState
 
 if TYPE_CHECKING:
-    from hosts.base.router import Router
+    from pillarbox.hosts.base.router import Router
 
 # pause before flooding after a resize, until all servers know the new size, in seconds
 RESIZED_S = 1.0

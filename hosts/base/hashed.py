@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from zlib import crc32
 
-from hosts.base.algorithms import Routed
-from hosts.base.failures import Failures
-from hosts.base.path import Path
-from hosts.base.rules import SwitchPath
-from topos.base.topology import Topology
+from pillarbox.hosts.base.algorithms import Routed
+from pillarbox.hosts.base.failures import Failures
+from pillarbox.hosts.base.path import Path
+from pillarbox.hosts.base.rules import SwitchPath
+from pillarbox.topos.base.topology import Topology
 
 
 def hashed_paths(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from hosts.base.actions import Action, Deliver, Drop, Pushed, Relayed, Send
-from hosts.base.path import Step
-from hosts.base.router import Router
-from hosts.wire.dcn import PLAIN, DcnHeader, Protocol
-from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
-from hosts.wire.ipv4 import FlowKey, Ipv4Header, decrement_ttl
-from hosts.wire.relay_keys import ByDestination
+from pillarbox.hosts.base.actions import Action, Deliver, Drop, Pushed, Relayed, Send
+from pillarbox.hosts.base.path import Step
+from pillarbox.hosts.base.router import Router
+from pillarbox.hosts.wire.dcn import PLAIN, DcnHeader, Protocol
+from pillarbox.hosts.wire.frame import ETH_DCN, ETH_IP, Frame
+from pillarbox.hosts.wire.ipv4 import FlowKey, Ipv4Header, decrement_ttl
+from pillarbox.hosts.wire.relay_keys import ByDestination
 
 
 class HopByHop(Router):

@@ -23,7 +23,7 @@ member without a valid link state, any sequence number is accepted. Every change
 increments `generation` and calls `on_change`: values computed from link states may be cached until
 the next change.
 
-`hosts.base.flood` sends link states. They are not acknowledged.
+`pillarbox.hosts.base.flood` sends link states. They are not acknowledged.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from typing import Any, NamedTuple
 
-from hosts.base.path import Step
-from topos.base.topology import Topology
+from pillarbox.hosts.base.path import Step
+from pillarbox.topos.base.topology import Topology
 
 SEQUENCES = 2**32  # size of the sequence number space of link states
 
@@ -62,7 +62,7 @@ class MemberState(NamedTuple):
 class LinkStates:
     """Link-state database: the newest link state of every member.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> dcell = topos.parse("dcell,4,1")
     >>> states = LinkStates(dcell, server=0, members=range(20), timeout_s=3.5, now=0.0)
     >>> states.next_steps[19]

@@ -14,11 +14,11 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import ModuleType
 
-from hosts.base.algorithms import algorithms
-from hosts.base.file_ownership import callers, foreign_writer, is_machine_root
-from hosts.base.router import Router
-from topos.base.errors import NotPermittedError, PillarboxError, UnknownNameError, require
-from topos.base.topology import Topology
+from pillarbox.hosts.base.algorithms import algorithms
+from pillarbox.hosts.base.file_ownership import callers, foreign_writer, is_machine_root
+from pillarbox.hosts.base.router import Router
+from pillarbox.topos.base.errors import NotPermittedError, PillarboxError, UnknownNameError, require
+from pillarbox.topos.base.topology import Topology
 
 
 def router_for(topology: Topology, name: str) -> type[Router]:
@@ -55,7 +55,7 @@ def router_from_file(file: Path) -> type[Router]:
     require(
         len(found) == 1,
         f"{file} defines {len(found)} routers: it must define one class that derives from "
-        "hosts.base.hop_by_hop.HopByHop or hosts.base.router.Router",
+        "pillarbox.hosts.base.hop_by_hop.HopByHop or pillarbox.hosts.base.router.Router",
     )
     return found[0]
 

@@ -35,10 +35,10 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 
-from hosts.base.path import Step
-from hosts.base.timers import Timers
-from hosts.wire.messages import HeartBeat
-from topos.base.topology import Topology
+from pillarbox.hosts.base.path import Step
+from pillarbox.hosts.base.timers import Timers
+from pillarbox.hosts.wire.messages import HeartBeat
+from pillarbox.topos.base.topology import Topology
 
 
 class Neighbours:

@@ -1,7 +1,7 @@
 """Routing declaration of a network, in hosts/KIND: ``NETWORK = Network(...)``.
 
 Commands, live servers, the simulator, reports and tests look the declaration up by the network's
-name (`hosts.base.declarations`).
+name (`pillarbox.hosts.base.declarations`).
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from hosts.base.algorithms import Algorithm
-from hosts.base.declarations import all_declared
-from hosts.base.rules import Rule, SwitchPath
-from hosts.base.timers import PAPER, Timers
-from hosts.wire.dcn import DCN
-from hosts.wire.header import Header
-from hosts.wire.source_route import SOURCE_ROUTE
-from topos.base.errors import require
+from pillarbox.hosts.base.algorithms import Algorithm
+from pillarbox.hosts.base.declarations import all_declared
+from pillarbox.hosts.base.rules import Rule, SwitchPath
+from pillarbox.hosts.base.timers import PAPER, Timers
+from pillarbox.hosts.wire.dcn import DCN
+from pillarbox.hosts.wire.header import Header
+from pillarbox.hosts.wire.source_route import SOURCE_ROUTE
+from pillarbox.topos.base.errors import require
 
 Hop = tuple[int, int]  # sender and receiver of a hop, two neighbouring servers
 Trees = Sequence[Sequence[Hop]]
@@ -33,10 +33,11 @@ class Network:
     algorithms : mapping of str to Algorithm
         Routing algorithms by name, the default first. Shortest-path routing is always added.
     rules : mapping of str to Rule or Fabric
-        Rules that the simulator compiles, by the names of algorithms (`hosts.base.rules`). The
-        simulator computes algorithms without a rule flow by flow.
+        Rules that the simulator compiles, by the names of algorithms
+        (`pillarbox.hosts.base.rules`). The simulator computes algorithms without a rule flow by
+        flow.
     paper_timers : Timers, optional
-        Timers of the network's paper, if they differ from `hosts.base.timers.PAPER`.
+        Timers of the network's paper, if they differ from `pillarbox.hosts.base.timers.PAPER`.
     distribution : callable, optional
         Function that plans the distribution of a file from one server to several. From the
         topology, the source and the receivers it computes trees of hops, each of which carries an
@@ -64,7 +65,8 @@ class Network:
 def headers() -> tuple[Header, ...]:
     """Return the packet headers of all networks; each has its own version number.
 
-    Networks may share a header: `hosts.rail` and `hosts.mesh` use that of BCube.
+    Networks may share a header: `pillarbox.hosts.rail` and `pillarbox.hosts.mesh` use that of
+    BCube.
 
     >>> [header.name for header in headers()]
     ['dcn', 'source_route', 'bcube']

@@ -12,8 +12,8 @@ from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
-from topos.base.polymorphic import NOTHING
-from topos.base.topology import Topology
+from pillarbox.topos.base.polymorphic import NOTHING
+from pillarbox.topos.base.topology import Topology
 
 
 class Step(NamedTuple):

@@ -1,8 +1,8 @@
 """Paths of port addresses: they leave by the port of one address, and arrive by the other's.
 
 In a lab with port addresses, programs may bind to the address of a port
-(`topos.base.addressing.port_ipv4`). The packets then use one path between the two servers, in both
-directions, whatever the network's routing computes:
+(`pillarbox.topos.base.addressing.port_ipv4`). The packets then use one path between the two
+servers, in both directions, whatever the network's routing computes:
 
 - With the port of one address only, the path is that of the network's disjoint paths which uses the
   port. So connections over different ports of a server share no server and no switch where the
@@ -14,8 +14,8 @@ If no disjoint path uses the ports, or the network has none, a shortest path tha
 taken. Paths are computed from the lower-numbered server, so that both servers of a pair compute the
 same path; a path in the other direction is its reverse.
 
-A source-route header holds the path (`hosts.wire.source_route`). Each hop is encoded as the index
-of a link in `links_in_order`, which every server computes from the topology.
+A source-route header holds the path (`pillarbox.hosts.wire.source_route`). Each hop is encoded as
+the index of a link in `links_in_order`, which every server computes from the topology.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import islice, product
 
-from hosts.base.declarations import declared
-from hosts.base.failures import NONE, Failures
-from hosts.base.path import Path, Step
-from hosts.base.ports import arrival_port
-from hosts.base.shortest import shortest_path
-from hosts.wire.source_route import MOST_HOPS, MOST_LINKS
-from topos.base.topology import Topology
+from pillarbox.hosts.base.declarations import declared
+from pillarbox.hosts.base.failures import NONE, Failures
+from pillarbox.hosts.base.path import Path, Step
+from pillarbox.hosts.base.ports import arrival_port
+from pillarbox.hosts.base.shortest import shortest_path
+from pillarbox.hosts.wire.source_route import MOST_HOPS, MOST_LINKS
+from pillarbox.topos.base.topology import Topology
 
 MOST_CHOICES = 4096  # maximum number of combinations of paths that are tested for disjointness
 MOST_PAIRS = 1024  # capacity of the cache of disjoint paths, in pairs of servers
@@ -47,7 +47,7 @@ def pinned_path(
 
     The result is None without a port or a path: then the network's routing applies.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> dcell = topos.parse("dcell,4,1")
     >>> source, destination = dcell.server("0.0"), dcell.server("4.3")
     >>> path = pinned_path(dcell, source, 1, destination, None)

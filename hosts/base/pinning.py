@@ -1,4 +1,5 @@
-"""Forwarding of packets along the pinned paths of port addresses (`hosts.base.pinned_paths`).
+"""Forwarding of packets along the pinned paths of port addresses
+(`pillarbox.hosts.base.pinned_paths`).
 
 A packet of an application is sent along a pinned path if its source is the address of one of this
 server's ports, or its destination is the address of a port, or if it belongs to a Multipath TCP
@@ -6,7 +7,7 @@ connection between the servers' own addresses. Such a connection uses port 0 of 
 further subflows use the addresses of its other ports. The client is the server with the higher TCP
 port, so that both servers compute the same path: Linux gives clients ports from 32768 on, which
 programs do not listen on. The packet carries the whole path in a source-route header
-(`hosts.wire.source_route`), and relays keep no state.
+(`pillarbox.hosts.wire.source_route`), and relays keep no state.
 
 If the next hop is down, the server that detects it passes the packet to the network's own routing
 (`Router.rerouted`), which carries it from there on. A relay also notifies the source, as a relay of
@@ -30,22 +31,22 @@ from collections import Counter
 from typing import Any
 from typing import Protocol as Interface
 
-from hosts.base.actions import Action, Drop, Pushed, Relayed, Send
-from hosts.base.agenda import Agenda
-from hosts.base.bounded import Bounded
-from hosts.base.neighbours import Neighbours
-from hosts.base.path import Path, Step
-from hosts.base.pinned_paths import hops_of, links_in_order, path_of, pinned_path, reverse
-from hosts.base.timers import Timers
-from hosts.wire.dcn import Protocol
-from hosts.wire.frame import ETH_DCN, Frame
-from hosts.wire.ipv4 import FlowKey, flow_key
-from hosts.wire.messages import PathFailure
-from hosts.wire.relay_keys import RelayKey
-from hosts.wire.source_route import SourceRouteHeader, advance
-from hosts.wire.tcp import is_mptcp
-from topos.base.addressing import End
-from topos.base.topology import Topology
+from pillarbox.hosts.base.actions import Action, Drop, Pushed, Relayed, Send
+from pillarbox.hosts.base.agenda import Agenda
+from pillarbox.hosts.base.bounded import Bounded
+from pillarbox.hosts.base.neighbours import Neighbours
+from pillarbox.hosts.base.path import Path, Step
+from pillarbox.hosts.base.pinned_paths import hops_of, links_in_order, path_of, pinned_path, reverse
+from pillarbox.hosts.base.timers import Timers
+from pillarbox.hosts.wire.dcn import Protocol
+from pillarbox.hosts.wire.frame import ETH_DCN, Frame
+from pillarbox.hosts.wire.ipv4 import FlowKey, flow_key
+from pillarbox.hosts.wire.messages import PathFailure
+from pillarbox.hosts.wire.relay_keys import RelayKey
+from pillarbox.hosts.wire.source_route import SourceRouteHeader, advance
+from pillarbox.hosts.wire.tcp import is_mptcp
+from pillarbox.topos.base.addressing import End
+from pillarbox.topos.base.topology import Topology
 
 NEXT_HOP_DOWN = "next hop is down"
 MOST_FAILED = 1024  # capacity of the table of links that relays have reported as down
@@ -57,7 +58,7 @@ EXPIRY_S = 1e-3  # delay of the timer for reported links, so that rounding is ne
 
 
 class PinningRouter(Interface):
-    """Attributes and methods of `hosts.base.router.Router` that pinned paths use."""
+    """Attributes and methods of `pillarbox.hosts.base.router.Router` that pinned paths use."""
 
     topology: Any
     server: int

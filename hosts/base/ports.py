@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hosts.base.path import Step
-from topos.base.topology import Topology
+from pillarbox.hosts.base.path import Step
+from pillarbox.topos.base.topology import Topology
 
 
 def arrival_port(topology: Topology, server: int, step: Step) -> int:

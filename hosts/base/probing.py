@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from enum import Enum
 from random import Random
 
-from hosts.base.path import Path
-from hosts.base.rules import NONE, Values
+from pillarbox.hosts.base.path import Path
+from pillarbox.hosts.base.rules import NONE, Values
 
 # Paths with at least this fraction of the best path's bandwidth count as equally good.
 # Of equally good paths, the shortest is chosen (fewest links), then the path in use (no

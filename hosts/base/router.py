@@ -19,25 +19,25 @@ from collections import Counter, deque
 from collections.abc import Hashable, Iterable
 from typing import Any, ClassVar
 
-from hosts.base.actions import EVERYONE, Action, Deliver, Drop, Send
-from hosts.base.agenda import Agenda
-from hosts.base.allowance import Allowance
-from hosts.base.bandwidth import Bandwidth
-from hosts.base.neighbours import Neighbours
-from hosts.base.path import Step
-from hosts.base.pinning import Pinning
-from hosts.base.ports import arrival_port
-from hosts.base.timers import Timers, timers_for
-from hosts.base.unreached import UnreachedPairs
-from hosts.wire.dcn import DcnHeader, Protocol
-from hosts.wire.frame import ETH_DCN, Frame
-from hosts.wire.header_layout import WireError
-from hosts.wire.icmp import time_exceeded, unreachable
-from hosts.wire.ipv4 import FlowKey, Ipv4Header, decrement_ttl, flow_key
-from hosts.wire.messages import HeartBeat
-from hosts.wire.relay_keys import RelayKey
-from hosts.wire.source_route import VERSION as SOURCE_ROUTE_VERSION
-from topos.base.topology import Topology
+from pillarbox.hosts.base.actions import EVERYONE, Action, Deliver, Drop, Send
+from pillarbox.hosts.base.agenda import Agenda
+from pillarbox.hosts.base.allowance import Allowance
+from pillarbox.hosts.base.bandwidth import Bandwidth
+from pillarbox.hosts.base.neighbours import Neighbours
+from pillarbox.hosts.base.path import Step
+from pillarbox.hosts.base.pinning import Pinning
+from pillarbox.hosts.base.ports import arrival_port
+from pillarbox.hosts.base.timers import Timers, timers_for
+from pillarbox.hosts.base.unreached import UnreachedPairs
+from pillarbox.hosts.wire.dcn import DcnHeader, Protocol
+from pillarbox.hosts.wire.frame import ETH_DCN, Frame
+from pillarbox.hosts.wire.header_layout import WireError
+from pillarbox.hosts.wire.icmp import time_exceeded, unreachable
+from pillarbox.hosts.wire.ipv4 import FlowKey, Ipv4Header, decrement_ttl, flow_key
+from pillarbox.hosts.wire.messages import HeartBeat
+from pillarbox.hosts.wire.relay_keys import RelayKey
+from pillarbox.hosts.wire.source_route import VERSION as SOURCE_ROUTE_VERSION
+from pillarbox.topos.base.topology import Topology
 
 GIGABIT_BPS = 1e9
 IPV4_VERSION, IPV4_BYTES = 4, 20  # IPv4 version field; minimum IPv4 header size in bytes

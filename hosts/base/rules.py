@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import starmap
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from hosts.base.path import Path, Step
-from topos.base.topology import Topology
+from pillarbox.hosts.base.path import Path, Step
+from pillarbox.topos.base.topology import Topology
 
 NONE = -1  # number that means "no server", "no path" or "no port"
 Value_co = TypeVar("Value_co", covariant=True)

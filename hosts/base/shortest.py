@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hosts.base.failures import NONE, Failures
-from hosts.base.path import Path, Step
-from topos.base.topology import Topology
+from pillarbox.hosts.base.failures import NONE, Failures
+from pillarbox.hosts.base.path import Path, Step
+from pillarbox.topos.base.topology import Topology
 
 
 def shortest_path(

@@ -1,23 +1,23 @@
 """Shortest-path router for networks whose servers relay, with link states of the whole network.
 
 It is the baseline of the papers: every server knows every link and uses a shortest path. The cost
-is that each link change is flooded to all servers (`hosts.base.flood`), which limits it to networks
-of some hundreds of servers.
+is that each link change is flooded to all servers (`pillarbox.hosts.base.flood`), which limits it
+to networks of some hundreds of servers.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from hosts.base.actions import Action
-from hosts.base.direct import Direct
-from hosts.base.flood import Flooding
-from hosts.base.hop_by_hop import HopByHop
-from hosts.base.path import Step
-from hosts.base.router import Router
-from hosts.wire.dcn import DcnHeader, Protocol, broadcast
-from hosts.wire.frame import ETH_DCN, Frame
-from topos.base.topology import Topology
+from pillarbox.hosts.base.actions import Action
+from pillarbox.hosts.base.direct import Direct
+from pillarbox.hosts.base.flood import Flooding
+from pillarbox.hosts.base.hop_by_hop import HopByHop
+from pillarbox.hosts.base.path import Step
+from pillarbox.hosts.base.router import Router
+from pillarbox.hosts.wire.dcn import DcnHeader, Protocol, broadcast
+from pillarbox.hosts.wire.frame import ETH_DCN, Frame
+from pillarbox.topos.base.topology import Topology
 
 EVERYBODY = broadcast(7)  # DCN multicast address of all servers (the widest scope)
 _LINK_STATE = bytes([Protocol.LINK_STATE])

@@ -21,8 +21,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from itertools import islice
 
-from hosts.base.path import Path
-from hosts.base.probing import PathState, Probing
+from pillarbox.hosts.base.path import Path
+from pillarbox.hosts.base.probing import PathState, Probing
 
 MOST_SPRAYED = 8  # upper bound for the paths of a sprayed flow, the shortest first
 

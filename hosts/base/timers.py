@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from random import Random
 
-from hosts.base.declarations import declared
-from topos.base.errors import UnknownNameError
-from topos.base.topology import Topology
+from pillarbox.hosts.base.declarations import declared
+from pillarbox.topos.base.errors import UnknownNameError
+from pillarbox.topos.base.topology import Topology
 
 # CPU time of sending, and of receiving, one control message, in seconds.
 # Measured on hundreds of live servers with both data planes (`pillarbox bench scale`).
@@ -111,7 +111,7 @@ def timers_for(topology: Topology, name: str = "fast", cpus: int = CPUS) -> Time
     flows that probe independently would use all CPU time, and late answers would look like
     failures of all paths.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> timers = timers_for(topos.parse("bcube,4,1"))
     >>> timers == replace(FAST, probe_spacing_s=timers.probe_spacing_s)
     True

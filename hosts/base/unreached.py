@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from hosts.base.bounded import Bounded
+from pillarbox.hosts.base.bounded import Bounded
 
 REMEMBERED = 4096  # capacity of the table of pairs
 # Time without a path after which senders are told. A program that connects would give up at the

@@ -2,17 +2,17 @@
 
 from dataclasses import replace
 
-from hosts.base.algorithms import Algorithm
-from hosts.base.network import Network
-from hosts.base.timers import PAPER
-from hosts.bcube.bsr import BSR
-from hosts.bcube.distribution import trees
-from hosts.bcube.paths import path, path_set
-from hosts.bcube.plain import BCubeRouting
-from hosts.bcube.rules import RULES
-from hosts.bcube.selection import around, parallel_paths
-from hosts.bcube.spraying import Spray
-from hosts.wire.bcube import BCUBE
+from pillarbox.hosts.base.algorithms import Algorithm
+from pillarbox.hosts.base.network import Network
+from pillarbox.hosts.base.timers import PAPER
+from pillarbox.hosts.bcube.bsr import BSR
+from pillarbox.hosts.bcube.distribution import trees
+from pillarbox.hosts.bcube.paths import path, path_set
+from pillarbox.hosts.bcube.plain import BCubeRouting
+from pillarbox.hosts.bcube.rules import RULES
+from pillarbox.hosts.bcube.selection import around, parallel_paths
+from pillarbox.hosts.bcube.spraying import Spray
+from pillarbox.hosts.wire.bcube import BCUBE
 
 NETWORK = Network(
     algorithms={

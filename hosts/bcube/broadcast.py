@@ -11,15 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from hosts.base.actions import Action, Drop
-from hosts.base.bounded import Seen
-from hosts.base.path import Step
-from hosts.base.router import Router
-from hosts.bcube.paths import step_to, width
-from hosts.bcube.rules import digit, with_digit
-from hosts.wire.bcube import BCubeHeader, Hop
-from hosts.wire.dcn import Protocol, broadcast
-from topos.base.digits import DigitNetwork
+from pillarbox.hosts.base.actions import Action, Drop
+from pillarbox.hosts.base.bounded import Seen
+from pillarbox.hosts.base.path import Step
+from pillarbox.hosts.base.router import Router
+from pillarbox.hosts.bcube.paths import step_to, width
+from pillarbox.hosts.bcube.rules import digit, with_digit
+from pillarbox.hosts.wire.bcube import BCubeHeader, Hop
+from pillarbox.hosts.wire.dcn import Protocol, broadcast
+from pillarbox.topos.base.digits import DigitNetwork
 
 REMEMBERED = 4096  # capacity of the table of received broadcast packets (duplicate detection)
 
@@ -30,7 +30,7 @@ def onward(bcube: DigitNetwork, source: int, level: int, here: int) -> Iterator[
     The trees are those of Fig. 5. In Part I, the hop to a server changes one digit, and the server
     forwards copies in that dimension and in the later ones. In Part II, the servers that have the
     source's digit of that level receive the copy from their neighbour with the previous digit.
-    >>> from topos.bcube import BCube
+    >>> from pillarbox.topos.bcube import BCube
     >>> bcube = BCube(4, 1)
     >>> [bcube.address(step.peer) for step in onward(bcube, 0, 1, bcube.server("1.0"))]
     ['2.0', '1.1']

@@ -1,7 +1,7 @@
 """BSR, BCube's source routing (Guo 2009, section 4): the source of a flow selects its path.
 
-This module is the source's part; `hosts.bcube.forwarding` is the relay's part. Each flow has a
-`Selection`: candidate paths, probe results, and the path in use. Flows are unidirectional and
+This module is the source's part; `pillarbox.hosts.bcube.forwarding` is the relay's part. Each flow
+has a `Selection`: candidate paths, probe results, and the path in use. Flows are unidirectional and
 identified by five header fields (section 4.1). Packets are never queued: a new flow uses the
 default path immediately, while its first probe round is under way.
 
@@ -26,22 +26,22 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
-from hosts.base.actions import Action, Deliver, Drop
-from hosts.base.bandwidth import Direction
-from hosts.base.bounded import Bounded
-from hosts.base.failures import Failures, Pair
-from hosts.base.path import Path, Step
-from hosts.base.probing import Pace
-from hosts.bcube.forwarding import Forwarding
-from hosts.bcube.gateways import Gateways, ranked
-from hosts.bcube.pairs import PairFlow, Pairs
-from hosts.bcube.paths import path_set
-from hosts.bcube.selection import PathSet, Selection
-from hosts.wire.dcn import Protocol
-from hosts.wire.ipv4 import BROADCASTS, FlowKey, Ipv4Header
-from hosts.wire.messages import Probe, ProbeResponse
-from topos.base.addressing import dotted_quad
-from topos.base.digits import DigitNetwork
+from pillarbox.hosts.base.actions import Action, Deliver, Drop
+from pillarbox.hosts.base.bandwidth import Direction
+from pillarbox.hosts.base.bounded import Bounded
+from pillarbox.hosts.base.failures import Failures, Pair
+from pillarbox.hosts.base.path import Path, Step
+from pillarbox.hosts.base.probing import Pace
+from pillarbox.hosts.bcube.forwarding import Forwarding
+from pillarbox.hosts.bcube.gateways import Gateways, ranked
+from pillarbox.hosts.bcube.pairs import PairFlow, Pairs
+from pillarbox.hosts.bcube.paths import path_set
+from pillarbox.hosts.bcube.selection import PathSet, Selection
+from pillarbox.hosts.wire.dcn import Protocol
+from pillarbox.hosts.wire.ipv4 import BROADCASTS, FlowKey, Ipv4Header
+from pillarbox.hosts.wire.messages import Probe, ProbeResponse
+from pillarbox.topos.base.addressing import dotted_quad
+from pillarbox.topos.base.digits import DigitNetwork
 
 MOST_FLOWS = 4096
 MOST_ROUND = 2**32 - 1  # maximum value of a probe message's round field

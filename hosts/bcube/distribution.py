@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from hosts.bcube.paths import complete_graph, spanning_trees, width
-from hosts.bcube.rules import digit, with_digit
-from topos.base.digits import DigitNetwork
+from pillarbox.hosts.bcube.paths import complete_graph, spanning_trees, width
+from pillarbox.hosts.bcube.rules import digit, with_digit
+from pillarbox.topos.base.digits import DigitNetwork
 
 Hop = tuple[int, int]  # sender and receiver of a hop, two neighbouring servers
 
@@ -22,7 +22,7 @@ Hop = tuple[int, int]  # sender and receiver of a hop, two neighbouring servers
 def trees(bcube: DigitNetwork, source: int, receivers: Sequence[int]) -> list[list[Hop]]:
     """Return the trees that distribute data to the receivers; each is a list of hops.
 
-    >>> from topos.bcube import BCube
+    >>> from pillarbox.topos.bcube import BCube
     >>> bcube = BCube(4, 1)  # chunk replication of section 7.5: A = 0.0, B = 0.1, C = 1.0
     >>> for tree in trees(bcube, 0, [1, 4]):
     ...     print(*(f"{bcube.address(a)}-{bcube.address(b)}" for a, b in tree))

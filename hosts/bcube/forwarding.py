@@ -1,8 +1,9 @@
 """Forwarding in a BCube server (Guo 2009, Fig. 7 and section 7.2), for packets of other servers.
 
 A packet carries its whole path, so a relay forwards it with one look-up in its neighbour table
-(`hosts.bcube.neighbour_table`) and advances the header's next-hop index; relays keep no state per
-flow. Five types of message use the same forwarding, each along a path that its sender specifies::
+(`pillarbox.hosts.bcube.neighbour_table`) and advances the header's next-hop index; relays keep no
+state per flow. Five types of message use the same forwarding, each along a path that its sender
+specifies::
 
     source --probe--> relay --probe--> destination    min(available in, available out) at each relay
     source <-------- probe response -- destination    over the reversed path
@@ -32,24 +33,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from hosts.base.actions import Action, Deliver, Drop, OtherPath, Pushed, Relayed, Send
-from hosts.base.bandwidth import Direction
-from hosts.base.bounded import Bounded
-from hosts.base.failures import Failures, Pair
-from hosts.base.path import Path, Step
-from hosts.base.router import Router
-from hosts.bcube.broadcast import BCubeBroadcasts
-from hosts.bcube.neighbour_table import NeighbourTable
-from hosts.bcube.paths import path_set
-from hosts.bcube.rules import corrected
-from hosts.bcube.source_routes import hops_of, path_of, reverse
-from hosts.wire.bcube import MOST_LEVEL, MOST_VALUE, SIZE, BCubeHeader, Hop, advance
-from hosts.wire.dcn import Protocol, is_multicast
-from hosts.wire.frame import ETH_DCN, Frame
-from hosts.wire.ipv4 import FlowKey, flow_key
-from hosts.wire.messages import CableCut, PathFailure, Probe, ProbeResponse
-from topos.base.digits import DigitNetwork
-from topos.base.errors import require
+from pillarbox.hosts.base.actions import Action, Deliver, Drop, OtherPath, Pushed, Relayed, Send
+from pillarbox.hosts.base.bandwidth import Direction
+from pillarbox.hosts.base.bounded import Bounded
+from pillarbox.hosts.base.failures import Failures, Pair
+from pillarbox.hosts.base.path import Path, Step
+from pillarbox.hosts.base.router import Router
+from pillarbox.hosts.bcube.broadcast import BCubeBroadcasts
+from pillarbox.hosts.bcube.neighbour_table import NeighbourTable
+from pillarbox.hosts.bcube.paths import path_set
+from pillarbox.hosts.bcube.rules import corrected
+from pillarbox.hosts.bcube.source_routes import hops_of, path_of, reverse
+from pillarbox.hosts.wire.bcube import MOST_LEVEL, MOST_VALUE, SIZE, BCubeHeader, Hop, advance
+from pillarbox.hosts.wire.dcn import Protocol, is_multicast
+from pillarbox.hosts.wire.frame import ETH_DCN, Frame
+from pillarbox.hosts.wire.ipv4 import FlowKey, flow_key
+from pillarbox.hosts.wire.messages import CableCut, PathFailure, Probe, ProbeResponse
+from pillarbox.topos.base.digits import DigitNetwork
+from pillarbox.topos.base.errors import require
 
 MOST_FAILED_LINKS = 1024
 MOST_PASSING = 256  # capacity of the table of forwarded probes, by source and next hop

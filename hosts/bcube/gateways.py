@@ -16,9 +16,9 @@ import ipaddress
 import struct
 from collections.abc import Mapping, Sequence
 
-from hosts.wire.ipv4 import FlowKey
-from topos.base.digits import DigitNetwork
-from topos.base.errors import PillarboxError, require
+from pillarbox.hosts.wire.ipv4 import FlowKey
+from pillarbox.topos.base.digits import DigitNetwork
+from pillarbox.topos.base.errors import PillarboxError, require
 
 _RANKED = struct.Struct(">IIBHHI")
 
@@ -26,7 +26,7 @@ _RANKED = struct.Struct(">IIBHHI")
 class Gateways:
     """Table of the gateway servers for each external IPv4 prefix.
 
-    >>> from topos.bcube import BCube
+    >>> from pillarbox.topos.bcube import BCube
     >>> gateways = Gateways(BCube(4, 1), {"0.0.0.0/0": [0, 5], "192.0.2.0/24": [7]})
     >>> gateways.serving(0xC0000201), gateways.serving(0x08080808)
     ((7,), (0, 5))

@@ -8,11 +8,11 @@ own digits, name no neighbour. Entries are fixed; only their status changes.
 
 from __future__ import annotations
 
-from hosts.base.failures import Pair
-from hosts.base.path import Step
-from hosts.bcube.source_routes import next_server
-from hosts.wire.bcube import HOPS, Hop
-from topos.base.digits import DigitNetwork
+from pillarbox.hosts.base.failures import Pair
+from pillarbox.hosts.base.path import Step
+from pillarbox.hosts.bcube.source_routes import next_server
+from pillarbox.hosts.wire.bcube import HOPS, Hop
+from pillarbox.topos.base.digits import DigitNetwork
 
 
 class Neighbour:
@@ -28,7 +28,7 @@ class Neighbour:
 class NeighbourTable:
     """BCube's neighbour status table of one server, indexed by the hop byte (NHA) of headers.
 
-    >>> from topos.bcube import BCube
+    >>> from pillarbox.topos.bcube import BCube
     >>> table = NeighbourTable(BCube(4, 1), server=0)
     >>> table.look_up(Hop(level=1, value=3)).step.peer
     12

@@ -8,20 +8,20 @@
 # started or moved.
 
 Only one flow of a pair at a time probes early: otherwise all flows would again find the same path
-free. The rules are in `hosts.bcube.rules`.
+free. The rules are in `pillarbox.hosts.bcube.rules`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hosts.base.bandwidth import Bandwidth
-from hosts.base.bounded import Bounded
-from hosts.base.path import Path
-from hosts.base.probing import measured
-from hosts.bcube.rules import LATELY_S, crowded, equal_share, is_large
-from hosts.bcube.selection import Selection
-from hosts.wire.ipv4 import FlowKey
+from pillarbox.hosts.base.bandwidth import Bandwidth
+from pillarbox.hosts.base.bounded import Bounded
+from pillarbox.hosts.base.path import Path
+from pillarbox.hosts.base.probing import measured
+from pillarbox.hosts.bcube.rules import LATELY_S, crowded, equal_share, is_large
+from pillarbox.hosts.bcube.selection import Selection
+from pillarbox.hosts.wire.ipv4 import FlowKey
 
 
 @dataclass

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from hosts.base.path import Path, Step
-from hosts.bcube import rules
-from hosts.bcube.rules import BCUBE_ROUTING, BUILD_PATH_SET, corrected, digit, with_digit
-from topos.base.digits import DigitNetwork
+from pillarbox.hosts.base.path import Path, Step
+from pillarbox.hosts.bcube import rules
+from pillarbox.hosts.bcube.rules import BCUBE_ROUTING, BUILD_PATH_SET, corrected, digit, with_digit
+from pillarbox.topos.base.digits import DigitNetwork
 
 
 class Edge(NamedTuple):
@@ -42,7 +42,7 @@ def path(bcube: DigitNetwork, source: int, destination: int, order: Sequence[int
 
     The default order is k, k - 1, ..., 0.
 
-    >>> from topos.bcube import BCube
+    >>> from pillarbox.topos.bcube import BCube
     >>> bcube = BCube(4, 1)
     >>> print(*map(bcube.address, path(bcube, bcube.server("0.0"), bcube.server("2.3")).servers))
     0.0 2.0 2.3
@@ -61,7 +61,7 @@ def path_set(bcube: DigitNetwork, source: int, destination: int) -> list[Path]:
 
     If digit k of a partial BCube has a single value, P_k is missing.
 
-    >>> from topos.bcube import BCube
+    >>> from pillarbox.topos.bcube import BCube
     >>> bcube = BCube(8, 3)  # the example of Fig. 4
     >>> for path in path_set(bcube, bcube.server("0.0.0.1"), bcube.server("1.0.1.1")):
     ...     print(*map(bcube.address, path.servers))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from hosts.base.hop_by_hop import HopByHop
-from hosts.base.path import Step
-from hosts.bcube.rules import BCUBE_ROUTING
+from pillarbox.hosts.base.hop_by_hop import HopByHop
+from pillarbox.hosts.base.path import Step
+from pillarbox.hosts.bcube.rules import BCUBE_ROUTING
 
 
 class BCubeRouting(HopByHop):
-    """Router for BCubeRouting's single path, which ignores failures (see `hosts.bcube.bsr`)."""
+    """Router for BCubeRouting's single path, which ignores failures (see `pillarbox.hosts.bcube.bsr`)."""
 
     def next_step(self, destination: int, came_by: int | None) -> Step | None:
         """Return the hop that corrects the highest digit in which the destination differs."""

@@ -1,4 +1,4 @@
-"""BCube's rules (Guo 2009, section 3), on plain numbers: see `hosts.base.rules`.
+"""BCube's rules (Guo 2009, section 3), on plain numbers: see `pillarbox.hosts.base.rules`.
 
 A server is numbered by its address, the sum of its digits times their weights (`DigitNetwork`).
 The parameter of a network is `weights`: one weight per level, and at last the number of servers.
@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hosts.base.rules import Rule, Values
-from topos.base.digits import DigitNetwork
+from pillarbox.hosts.base.rules import Rule, Values
+from pillarbox.topos.base.digits import DigitNetwork
 
 # A flow is large if its rate is at least the fraction LARGE of a port's rate, over at least
-# LARGE_AFTER_S seconds; it counts as large for LATELY_S seconds (see `hosts.bcube.pairs`).
+# LARGE_AFTER_S seconds; it counts as large for LATELY_S seconds (see
+# `pillarbox.hosts.bcube.pairs`).
 LARGE, LARGE_AFTER_S = 0.05, 0.1
 LATELY_S = 2.0
 

@@ -1,4 +1,5 @@
-"""Search for a path parallel to those in use (Guo 2009, section 4.2): a rule (`hosts.base.rules`).
+"""Search for a path parallel to those in use (Guo 2009, section 4.2): a rule
+(`pillarbox.hosts.base.rules`).
 
 The paper's breadth-first search, run from both ends: it meets halfway, and stops at its first step
 if one end has no free port. Visited nodes are marked in tables that are accessed by subscripts
@@ -14,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol, TypeVar
 
-from hosts.base.rules import NONE, Values
-from hosts.bcube.rules import width
+from pillarbox.hosts.base.rules import NONE, Values
+from pillarbox.hosts.bcube.rules import width
 
 Key_contra = TypeVar("Key_contra", contravariant=True)
 

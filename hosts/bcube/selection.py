@@ -1,7 +1,7 @@
 """Choice among a BCube source's parallel paths: PathSelection (Guo 2009, sections 4.1-4.3).
 
 A source decides from server addresses, probe results and a set of failed links. Maintaining this
-set, sending probes and running timers is left to `hosts.bcube.bsr`, or to a simulator.
+set, sending probes and running timers is left to `pillarbox.hosts.bcube.bsr`, or to a simulator.
 
 A failed link is a pair of neighbouring servers. The two servers differ in one digit, so they share
 one switch, and the pair identifies the hop. A path-failure message carries no more than that: it
@@ -27,17 +27,17 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any, TypeAlias
 
-from hosts.base.algorithms import Routed
-from hosts.base.failures import NONE, Failures, Pair
-from hosts.base.path import Path
-from hosts.base.probing import PathState, Probing, best
-from hosts.base.rules import NONE as NOWHERE
-from hosts.bcube.paths import path_set, step_to
-from hosts.bcube.rules import with_digit
-from hosts.bcube.search import Net, Wave, joined_hops, meeting_server
-from hosts.wire.bcube import MOST_HOPS
-from topos.base.digits import DigitNetwork
-from topos.base.polymorphic import NOTHING
+from pillarbox.hosts.base.algorithms import Routed
+from pillarbox.hosts.base.failures import NONE, Failures, Pair
+from pillarbox.hosts.base.path import Path
+from pillarbox.hosts.base.probing import PathState, Probing, best
+from pillarbox.hosts.base.rules import NONE as NOWHERE
+from pillarbox.hosts.bcube.paths import path_set, step_to
+from pillarbox.hosts.bcube.rules import with_digit
+from pillarbox.hosts.bcube.search import Net, Wave, joined_hops, meeting_server
+from pillarbox.hosts.wire.bcube import MOST_HOPS
+from pillarbox.topos.base.digits import DigitNetwork
+from pillarbox.topos.base.polymorphic import NOTHING
 
 # Function of a network, a source and a destination to the paths that a source chooses from.
 PathSet: TypeAlias = Callable[[Any, int, int], list[Path]]
@@ -61,8 +61,8 @@ def parallel_paths(
     They are the working paths of BuildPathSet (or another `path_set`), and for each failed path a
     replacement found by breadth-first search, as long as the search finds one.
 
-    >>> from hosts.base.failures import parse_failures
-    >>> from topos.bcube import BCube
+    >>> from pillarbox.hosts.base.failures import parse_failures
+    >>> from pillarbox.topos.bcube import BCube
     >>> bcube = BCube(8, 3)  # Fig. 4, with the relay of P_1 dead
     >>> dead = parse_failures(bcube, ["kill 0.0.1.1"])
     >>> for path in parallel_paths(bcube, bcube.server("0.0.0.1"), bcube.server("1.0.1.1"), dead):
@@ -124,7 +124,7 @@ def replacement(
 ) -> Path | None:
     """Return a shortest working path that is parallel to the `kept` paths, None if there is none.
 
-    The search visits each server and switch once; see `hosts.bcube.search`.
+    The search visits each server and switch once; see `pillarbox.hosts.bcube.search`.
     """
     net = _search_net(bcube, kept, failures)
     near, far = (
@@ -236,7 +236,7 @@ class Selection(Probing):
     Methods that learn of failures return the indices of the candidate paths to probe next. The
     index of a path is fixed within a probe round.
 
-    >>> from topos.bcube import BCube
+    >>> from pillarbox.topos.bcube import BCube
     >>> bcube = BCube(4, 1)  # the example of section 7.5
     >>> selection = Selection(bcube, bcube.server("0.0"), bcube.server("1.3"), NONE)
     >>> def use() -> None:

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hosts.base.path import Path, Step
-from hosts.bcube.paths import step_to, width
-from hosts.bcube.rules import digit, with_digit
-from hosts.wire.bcube import Hop
-from topos.base.digits import DigitNetwork
+from pillarbox.hosts.base.path import Path, Step
+from pillarbox.hosts.bcube.paths import step_to, width
+from pillarbox.hosts.bcube.rules import digit, with_digit
+from pillarbox.hosts.wire.bcube import Hop
+from pillarbox.topos.base.digits import DigitNetwork
 
 
 def hops_of(bcube: DigitNetwork, path: Path) -> tuple[Hop, ...]:
     """Return the hops of a path in the form of a BCube header (digit, value).
 
-    >>> from hosts.bcube.paths import path
-    >>> from topos.bcube import BCube
+    >>> from pillarbox.hosts.bcube.paths import path
+    >>> from pillarbox.topos.bcube import BCube
     >>> bcube = BCube(4, 1)
     >>> hops_of(bcube, path(bcube, bcube.server("0.0"), bcube.server("2.3")))
     (Hop(level=1, value=2), Hop(level=0, value=3))

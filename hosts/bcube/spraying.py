@@ -1,29 +1,29 @@
 """Spraying in a BCube: each packet of a flow takes the next of the flow's parallel paths.
 
-The source is that of BSR (`hosts.bcube.bsr`): path set, probes, replacements of failed paths,
-returned packets. The source route is in each packet, so that relays need no change. A flow that has
-lost a path probes immediately, since a replacement may carry the packets of that path. Paths are
-not compared by bandwidth: loads of other flows have no effect.
+The source is that of BSR (`pillarbox.hosts.bcube.bsr`): path set, probes, replacements of failed
+paths, returned packets. The source route is in each packet, so that relays need no change. A flow
+that has lost a path probes immediately, since a replacement may carry the packets of that path.
+Paths are not compared by bandwidth: loads of other flows have no effect.
 """
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from hosts.base.actions import Action
-from hosts.base.path import Path
-from hosts.base.spraying import MOST_SPRAYED, SprayedPaths, in_turn, working_paths
-from hosts.bcube.bsr import BSR
-from hosts.bcube.pairs import PairFlow
-from hosts.bcube.selection import Selection
-from hosts.wire.ipv4 import FlowKey
+from pillarbox.hosts.base.actions import Action
+from pillarbox.hosts.base.path import Path
+from pillarbox.hosts.base.spraying import MOST_SPRAYED, SprayedPaths, in_turn, working_paths
+from pillarbox.hosts.bcube.bsr import BSR
+from pillarbox.hosts.bcube.pairs import PairFlow
+from pillarbox.hosts.bcube.selection import Selection
+from pillarbox.hosts.wire.ipv4 import FlowKey
 
 
 class SprayedSelection(Selection, SprayedPaths):
     """A flow's parallel paths, all of which carry packets while they work.
 
-    >>> from hosts.base.failures import NONE
-    >>> from topos.bcube import BCube
+    >>> from pillarbox.hosts.base.failures import NONE
+    >>> from pillarbox.topos.bcube import BCube
     >>> bcube = BCube(4, 1)
     >>> flow = SprayedSelection(bcube, bcube.server("0.0"), bcube.server("1.3"), NONE)
     >>> def servers() -> list[str]:

@@ -1,12 +1,12 @@
 """DCell's routing algorithms (Guo 2008): DCellRouting, and DFR, which avoids failures."""
 
-from hosts.base.algorithms import Algorithm
-from hosts.base.network import Network
-from hosts.dcell import dfr
-from hosts.dcell.parallel import path_set
-from hosts.dcell.paths import path
-from hosts.dcell.plain import DCellRouting
-from hosts.dcell.router import Dfr
+from pillarbox.hosts.base.algorithms import Algorithm
+from pillarbox.hosts.base.network import Network
+from pillarbox.hosts.dcell import dfr
+from pillarbox.hosts.dcell.parallel import path_set
+from pillarbox.hosts.dcell.paths import path
+from pillarbox.hosts.dcell.plain import DCellRouting
+from pillarbox.hosts.dcell.router import Dfr
 
 NETWORK = Network(
     algorithms={

@@ -7,16 +7,16 @@ Duplicates are recognised by source and identification, in a table of fixed size
 kept for much longer than a broadcast is under way.
 
 The scope is part of the multicast address (section 7.1). Link states are flooded the same way, but
-their duplicates are recognised by sequence numbers (`hosts.base.flood`).
+their duplicates are recognised by sequence numbers (`pillarbox.hosts.base.flood`).
 """
 
 from __future__ import annotations
 
-from hosts.base.actions import Action, Drop
-from hosts.base.bounded import Seen
-from hosts.base.flood import spread
-from hosts.base.router import Router
-from hosts.wire.dcn import DcnHeader, Protocol, broadcast, scope_of
+from pillarbox.hosts.base.actions import Action, Drop
+from pillarbox.hosts.base.bounded import Seen
+from pillarbox.hosts.base.flood import spread
+from pillarbox.hosts.base.router import Router
+from pillarbox.hosts.wire.dcn import DcnHeader, Protocol, broadcast, scope_of
 
 REMEMBERED = 4096  # capacity of the table of received broadcasts (duplicate detection)
 REMEMBERED_S = 10.0  # lifetime of an entry in seconds, longer than any broadcast is under way

@@ -27,14 +27,14 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, lru_cache
 from typing import NamedTuple, Protocol, TypeAlias
 
-from hosts.base.algorithms import Routed
-from hosts.base.failures import NONE, Failures
-from hosts.base.linkstate import next_steps
-from hosts.base.path import Path, Step
-from hosts.base.shortest import steps
-from hosts.dcell import rules
-from hosts.dcell.rules import InnerRoutes
-from topos.dcell import DCell
+from pillarbox.hosts.base.algorithms import Routed
+from pillarbox.hosts.base.failures import NONE, Failures
+from pillarbox.hosts.base.linkstate import next_steps
+from pillarbox.hosts.base.path import Path, Step
+from pillarbox.hosts.base.shortest import steps
+from pillarbox.hosts.dcell import rules
+from pillarbox.hosts.dcell.rules import InnerRoutes
+from pillarbox.topos.dcell import DCell
 
 LEVEL_B = 1  # level b of the DCell_b whose link states every server knows (section 6.1)
 # Retry count of a new DCell packet. Each reroute decrements the count; at 0 the packet is dropped

@@ -21,11 +21,11 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from hosts.base.path import Path, Step
-from hosts.base.recursive import Nested, common_level, far_end, hops_between
-from hosts.dcell.paths import path
-from hosts.dcell.rules import nested
-from topos.dcell import DCell
+from pillarbox.hosts.base.path import Path, Step
+from pillarbox.hosts.base.recursive import Nested, common_level, far_end, hops_between
+from pillarbox.hosts.dcell.paths import path
+from pillarbox.hosts.dcell.rules import nested
+from pillarbox.topos.dcell import DCell
 
 
 def path_set(dcell: DCell, source: int, destination: int) -> list[Path]:

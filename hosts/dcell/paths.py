@@ -8,10 +8,10 @@ server that needs only its next hop computes it in O(k), without the rest of the
 
 from __future__ import annotations
 
-from hosts.base import recursive
-from hosts.base.path import Path, Step
-from hosts.dcell.rules import nested
-from topos.dcell import DCell
+from pillarbox.hosts.base import recursive
+from pillarbox.hosts.base.path import Path, Step
+from pillarbox.hosts.dcell.rules import nested
+from pillarbox.topos.dcell import DCell
 
 
 def next_step(dcell: DCell, server: int, destination: int) -> Step:

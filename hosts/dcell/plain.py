@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from hosts.base.hop_by_hop import HopByHop
-from hosts.base.path import Step
-from hosts.dcell.paths import next_step
+from pillarbox.hosts.base.hop_by_hop import HopByHop
+from pillarbox.hosts.base.path import Step
+from pillarbox.hosts.dcell.paths import next_step
 
 
 class DCellRouting(HopByHop):

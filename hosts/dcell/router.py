@@ -1,9 +1,10 @@
 """DFR as a router: its headers, link states, forwarding cache and unreachable destinations.
 
 IP packets travel under a DCN header, which carries DFR's fields (Guo 2008, sections 7.1 and 7.2;
-the routing decision is in `hosts.dcell.dfr`). A server keeps these tables, all of bounded size:
+the routing decision is in `pillarbox.hosts.dcell.dfr`). A server keeps these tables, all of bounded
+size:
 
-- the link states of its own DCell_b (`hosts.base.flood`);
+- the link states of its own DCell_b (`pillarbox.hosts.base.flood`);
 - a forwarding cache of earlier decisions, keyed by everything a decision depends on. When a link
   changes, the decisions are computed again (the paper clears the cache, section 7.2) and those that
   differ are withdrawn from the data plane; a large cache is cleared;
@@ -19,14 +20,14 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, TypeAlias
 
-from hosts.base.actions import Action, Drop, Pushed, Relayed, Send
-from hosts.base.bounded import Bounded
-from hosts.base.flood import Flooding
-from hosts.base.linkstate import LinkStates
-from hosts.base.path import Step
-from hosts.base.router import Router
-from hosts.dcell.broadcast import DCellBroadcasts
-from hosts.dcell.dfr import (
+from pillarbox.hosts.base.actions import Action, Drop, Pushed, Relayed, Send
+from pillarbox.hosts.base.bounded import Bounded
+from pillarbox.hosts.base.flood import Flooding
+from pillarbox.hosts.base.linkstate import LinkStates
+from pillarbox.hosts.base.path import Step
+from pillarbox.hosts.base.router import Router
+from pillarbox.hosts.dcell.broadcast import DCellBroadcasts
+from pillarbox.hosts.dcell.dfr import (
     LEVEL_B,
     RETRIES_SPENT,
     RETRY,
@@ -40,11 +41,11 @@ from hosts.dcell.dfr import (
     members,
     upper_first,
 )
-from hosts.dcell.rules import InnerRoutes
-from hosts.wire.dcn import PLAIN, DcnHeader, Protocol, broadcast, is_multicast
-from hosts.wire.frame import ETH_DCN, Frame
-from hosts.wire.ipv4 import BROADCASTS, FlowKey
-from hosts.wire.messages import Unreachable, Unreached
+from pillarbox.hosts.dcell.rules import InnerRoutes
+from pillarbox.hosts.wire.dcn import PLAIN, DcnHeader, Protocol, broadcast, is_multicast
+from pillarbox.hosts.wire.frame import ETH_DCN, Frame
+from pillarbox.hosts.wire.ipv4 import BROADCASTS, FlowKey
+from pillarbox.hosts.wire.messages import Unreachable, Unreached
 
 CACHED = 8192  # capacity of the forwarding cache (next hops)
 # Upper bound for cached next hops that are computed again after a link change, which takes about

@@ -1,7 +1,7 @@
 """DCell's rules (Guo 2008): the links of DCellRouting, and DFR's decision at one server.
 
 The rules are scalar functions of uids, without objects: routers call them, and simulators compile
-the same functions. `hosts.dcell.dfr` explains why DFR decides as it does.
+the same functions. `pillarbox.hosts.dcell.dfr` explains why DFR decides as it does.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from hosts.base.recursive import Nested, common_level, far_end, link_between
+from pillarbox.hosts.base.recursive import Nested, common_level, far_end, link_between
 
 NONE = -1  # number that means "no server", "no link" or "no port"
 

@@ -2,18 +2,18 @@
 
 from collections.abc import Callable
 
-from hosts.base.algorithms import Algorithm
-from hosts.base.network import Network
-from hosts.base.path import Path
-from hosts.dpillar import multipath, single_path
-from hosts.dpillar.light_weight import RandomPath
-from hosts.dpillar.paths import minimal_path, sp_path
-from hosts.dpillar.rules import RULES
-from hosts.dpillar.spraying import Spray
-from hosts.dpillar.traffic_aware import TrafficAware
-from hosts.dpillar.tunnel import Tunnelling
-from hosts.dpillar.tunnel_choices import tunnels
-from topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE, DPillar
+from pillarbox.hosts.base.algorithms import Algorithm
+from pillarbox.hosts.base.network import Network
+from pillarbox.hosts.base.path import Path
+from pillarbox.hosts.dpillar import multipath, single_path
+from pillarbox.hosts.dpillar.light_weight import RandomPath
+from pillarbox.hosts.dpillar.paths import minimal_path, sp_path
+from pillarbox.hosts.dpillar.rules import RULES
+from pillarbox.hosts.dpillar.spraying import Spray
+from pillarbox.hosts.dpillar.traffic_aware import TrafficAware
+from pillarbox.hosts.dpillar.tunnel import Tunnelling
+from pillarbox.hosts.dpillar.tunnel_choices import tunnels
+from pillarbox.topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE, DPillar
 
 
 def _paths(router: type[Tunnelling]) -> Callable[[DPillar, int, int], list[Path]]:

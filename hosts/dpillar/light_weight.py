@@ -20,15 +20,15 @@ from __future__ import annotations
 from itertools import starmap
 from typing import Any, NamedTuple
 
-from hosts.base.actions import Action
-from hosts.base.bounded import Bounded
-from hosts.base.path import Path
-from hosts.dpillar.paths import Proxies
-from hosts.dpillar.tunnel import Tunnelling
-from hosts.dpillar.tunnel_choices import Link, links
-from hosts.wire.header_layout import Field, HeaderLayout
-from hosts.wire.ipv4 import LAYOUT, TCP, FlowKey
-from topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE
+from pillarbox.hosts.base.actions import Action
+from pillarbox.hosts.base.bounded import Bounded
+from pillarbox.hosts.base.path import Path
+from pillarbox.hosts.dpillar.paths import Proxies
+from pillarbox.hosts.dpillar.tunnel import Tunnelling
+from pillarbox.hosts.dpillar.tunnel_choices import Link, links
+from pillarbox.hosts.wire.header_layout import Field, HeaderLayout
+from pillarbox.hosts.wire.ipv4 import LAYOUT, TCP, FlowKey
+from pillarbox.topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE
 
 FLOWS = 4096  # upper bound for the router's flows with a selected path
 

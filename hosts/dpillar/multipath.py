@@ -43,16 +43,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
 
-from hosts.base.actions import Action
-from hosts.base.bounded import Bounded
-from hosts.base.path import Path, Step
-from hosts.base.probing import Candidate, Pace, PathState, Probing
-from hosts.dpillar.paths import Proxies
-from hosts.dpillar.tunnel import Tunnelling
-from hosts.dpillar.tunnel_choices import Link, far_side_reserves, links, pairing_reserves
-from hosts.wire.ipv4 import FlowKey
-from hosts.wire.messages import ProbeResponse
-from topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE, DPillar
+from pillarbox.hosts.base.actions import Action
+from pillarbox.hosts.base.bounded import Bounded
+from pillarbox.hosts.base.path import Path, Step
+from pillarbox.hosts.base.probing import Candidate, Pace, PathState, Probing
+from pillarbox.hosts.dpillar.paths import Proxies
+from pillarbox.hosts.dpillar.tunnel import Tunnelling
+from pillarbox.hosts.dpillar.tunnel_choices import Link, far_side_reserves, links, pairing_reserves
+from pillarbox.hosts.wire.ipv4 import FlowKey
+from pillarbox.hosts.wire.messages import ProbeResponse
+from pillarbox.topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE, DPillar
 
 DESTINATIONS = 1024  # upper bound for destinations whose paths are probed at the same time
 MOST_PATHS = 256  # maximum paths per destination: the path number in a probe message has 8 bits

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from hosts.base.path import Path, Step
-from hosts.dpillar.rules import (
+from pillarbox.hosts.base.path import Path, Step
+from pillarbox.hosts.dpillar.rules import (
     ANY_PAIRING,
     DPILLAR_MP,
     DPILLAR_SP,
@@ -26,7 +26,7 @@ from hosts.dpillar.rules import (
     onward,
     proxies,
 )
-from topos.dpillar import DPillar
+from pillarbox.topos.dpillar import DPillar
 
 
 class Proxies(NamedTuple):
@@ -45,7 +45,7 @@ def sp_step(dpillar: DPillar, server: int, destination: int, port: int) -> Step:
 def sp_path(dpillar: DPillar, source: int, destination: int, port: int) -> Path:
     """Return DPillarSP's path in one direction, at most 2k - 1 hops long (section 3.2).
 
-    >>> from topos.dpillar import CLOCKWISE
+    >>> from pillarbox.topos.dpillar import CLOCKWISE
     >>> dpillar = DPillar(8, 2)
     >>> x, y = dpillar.server("1.0.0"), dpillar.server("1.1.3")
     >>> [dpillar.address(s) for s in sp_path(dpillar, x, y, CLOCKWISE).servers]  # section 4.2
@@ -91,7 +91,7 @@ def pairing_tunnels(
     Footnote 3 permits other pairings than that of `mp_tunnels`. Paths of different pairings may
     share servers.
 
-    >>> from topos.dpillar import CLOCKWISE
+    >>> from pillarbox.topos.dpillar import CLOCKWISE
     >>> dpillar = DPillar(4, 2)
     >>> s, d = dpillar.server("0.0.0"), dpillar.server("0.1.1")
     >>> for path in pairing_tunnels(dpillar, s, d, CLOCKWISE):
@@ -134,7 +134,7 @@ def far_side_tunnels(
 def mp_paths(dpillar: DPillar, source: int, destination: int, port: int) -> list[Path]:
     """Return the disjoint paths of DPillarMP in one direction (see `mp_tunnels`).
 
-    >>> from topos.dpillar import CLOCKWISE
+    >>> from pillarbox.topos.dpillar import CLOCKWISE
     >>> dpillar = DPillar(8, 2)
     >>> s, d = dpillar.server("0.0.0"), dpillar.server("0.3.3")
     >>> for path in mp_paths(dpillar, s, d, CLOCKWISE)[:2]:

@@ -1,4 +1,5 @@
-"""DPillar's rules (Liao 2012, sections 3 and 4), on plain numbers: see `hosts.base.rules`.
+"""DPillar's rules (Liao 2012, sections 3 and 4), on plain numbers: see
+`pillarbox.hosts.base.rules`.
 
 A server is numbered ``column * column_servers + label``. The parameters of a network are k, `half`
 (n/2, the number of values of a symbol) and `size`, the number of servers of a column. A port is a
@@ -10,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
-from hosts.base.probing import best_of
-from hosts.base.rules import NONE, Rule, Values
-from topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE, DPillar
+from pillarbox.hosts.base.probing import best_of
+from pillarbox.hosts.base.rules import NONE, Rule, Values
+from pillarbox.topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE, DPillar
 
 # Assumed rate of a new flow before measurement, as a share of its path's available bandwidth.
 NEW_FLOW_SHARE = 0.5
@@ -230,7 +231,7 @@ def booked(
     All flows of a source see the same measurements, and would all take the same path until the next
     probe round. Therefore a flow's rate is subtracted on its new path and added on its old path.
     The rate of a new flow is unknown, so half of the available bandwidth is subtracted. The
-    parameters are those of `hosts.base.probing.best_of`.
+    parameters are those of `pillarbox.hosts.base.probing.best_of`.
     """
     chosen = best_of(free, works, hops, using, own, 0.0)
     if chosen in (using, NONE):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from hosts.base.hop_by_hop import HopByHop
-from hosts.base.path import Step
-from hosts.dpillar.paths import sp_step
-from hosts.dpillar.rules import nearest, numbers
-from topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE
+from pillarbox.hosts.base.hop_by_hop import HopByHop
+from pillarbox.hosts.base.path import Step
+from pillarbox.hosts.dpillar.paths import sp_step
+from pillarbox.hosts.dpillar.rules import nearest, numbers
+from pillarbox.topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE
 
 
 class Clockwise(HopByHop):

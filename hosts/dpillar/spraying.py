@@ -1,8 +1,8 @@
 """Spraying in a DPillar: each packet of a flow takes the next of DPillarMP's working paths.
 
 The paths are those of both directions, over both ports of the source, each in its tunnel
-(`hosts.dpillar.tunnel`). Their probes and failures are those of fault-tolerant DPillarMP
-(`hosts.dpillar.multipath`). A path of one direction may cross a server of the other.
+(`pillarbox.hosts.dpillar.tunnel`). Their probes and failures are those of fault-tolerant DPillarMP
+(`pillarbox.hosts.dpillar.multipath`). A path of one direction may cross a server of the other.
 
 State: the turn of each flow, at most FLOWS. A new flow begins with a random path, and a flow
 evicted from the full table as well.
@@ -14,13 +14,13 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from hosts.base.bounded import Bounded
-from hosts.base.path import Path
-from hosts.base.probing import Probing
-from hosts.base.spraying import MOST_SPRAYED, SprayedPaths, in_turn
-from hosts.dpillar.multipath import BothWays, Destination
-from hosts.dpillar.paths import Proxies
-from hosts.wire.ipv4 import FlowKey
+from pillarbox.hosts.base.bounded import Bounded
+from pillarbox.hosts.base.path import Path
+from pillarbox.hosts.base.probing import Probing
+from pillarbox.hosts.base.spraying import MOST_SPRAYED, SprayedPaths, in_turn
+from pillarbox.hosts.dpillar.multipath import BothWays, Destination
+from pillarbox.hosts.dpillar.paths import Proxies
+from pillarbox.hosts.wire.ipv4 import FlowKey
 
 FLOWS = 4096  # upper bound for flows whose turn is stored
 

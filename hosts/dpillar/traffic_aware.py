@@ -22,13 +22,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from hosts.base.actions import Action
-from hosts.base.bounded import Bounded
-from hosts.base.path import Path
-from hosts.base.probing import PathState, Probing
-from hosts.dpillar.multipath import BothWays, Destination
-from hosts.dpillar.tunnel_choices import schedule
-from hosts.wire.ipv4 import FlowKey
+from pillarbox.hosts.base.actions import Action
+from pillarbox.hosts.base.bounded import Bounded
+from pillarbox.hosts.base.path import Path
+from pillarbox.hosts.base.probing import PathState, Probing
+from pillarbox.hosts.dpillar.multipath import BothWays, Destination
+from pillarbox.hosts.dpillar.tunnel_choices import schedule
+from pillarbox.hosts.wire.ipv4 import FlowKey
 
 FLOWS = 4096  # upper bound for the router's flows with an assigned path
 

@@ -13,7 +13,8 @@ destination removes the outer header and sends the packet to the destination. If
 shortened because it passes the destination before d' (see `mp_tunnels`), the packet arrives in its
 tunnel: Algorithm 3, line 1.
 
-Control messages are IPv4 packets whose protocol is the message's number (hosts.wire.dcn.Protocol):
+Control messages are IPv4 packets whose protocol is the message's number
+(pillarbox.hosts.wire.dcn.Protocol):
 
 - A probe goes from s to d in the same tunnel, forwarded by the same code, as the data packets of
   the path it tests. It stays in the tunnel up to d, which learns from it by which path it came:
@@ -55,7 +56,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from hosts.base.actions import (
+from pillarbox.hosts.base.actions import (
     Action,
     Deliver,
     Drop,
@@ -65,15 +66,15 @@ from hosts.base.actions import (
     Send,
     Unwrapped,
 )
-from hosts.base.bandwidth import Direction
-from hosts.base.bounded import Bounded
-from hosts.base.path import Path, Step
-from hosts.base.router import Router
-from hosts.dpillar.paths import Proxies, mp_step
-from hosts.dpillar.tunnel_choices import Link, links, step_back, tunnels
-from hosts.wire.dcn import Protocol
-from hosts.wire.frame import ETH_IP, Frame
-from hosts.wire.ipv4 import (
+from pillarbox.hosts.base.bandwidth import Direction
+from pillarbox.hosts.base.bounded import Bounded
+from pillarbox.hosts.base.path import Path, Step
+from pillarbox.hosts.base.router import Router
+from pillarbox.hosts.dpillar.paths import Proxies, mp_step
+from pillarbox.hosts.dpillar.tunnel_choices import Link, links, step_back, tunnels
+from pillarbox.hosts.wire.dcn import Protocol
+from pillarbox.hosts.wire.frame import ETH_IP, Frame
+from pillarbox.hosts.wire.ipv4 import (
     IP_IN_IP,
     LAYOUT,
     FlowKey,
@@ -84,9 +85,9 @@ from hosts.wire.ipv4 import (
     encapsulate,
     flow_key,
 )
-from hosts.wire.messages import CableCut, PathFailure, Probe, ProbeResponse
-from hosts.wire.relay_keys import ByDestination, ByTunnel
-from topos.dpillar import CLOCKWISE
+from pillarbox.hosts.wire.messages import CableCut, PathFailure, Probe, ProbeResponse
+from pillarbox.hosts.wire.relay_keys import ByDestination, ByTunnel
+from pillarbox.topos.dpillar import CLOCKWISE
 
 BACKWARD = (Protocol.PROBE_RESPONSE, Protocol.PATH_FAILURE, Protocol.RETURNED)
 NEVER_ANSWERED = (*BACKWARD, Protocol.CABLE_CUT)

@@ -8,13 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from hosts.base.path import Path, Step
-from hosts.base.ports import arrival_port
-from hosts.base.probing import Candidate, measured
-from hosts.base.rules import NONE
-from hosts.dpillar.paths import Proxies, far_side_tunnels, mp_step, mp_tunnels, pairing_tunnels
-from hosts.dpillar.rules import booked
-from topos.dpillar import DPillar
+from pillarbox.hosts.base.path import Path, Step
+from pillarbox.hosts.base.ports import arrival_port
+from pillarbox.hosts.base.probing import Candidate, measured
+from pillarbox.hosts.base.rules import NONE
+from pillarbox.hosts.dpillar.paths import (
+    Proxies,
+    far_side_tunnels,
+    mp_step,
+    mp_tunnels,
+    pairing_tunnels,
+)
+from pillarbox.hosts.dpillar.rules import booked
+from pillarbox.topos.dpillar import DPillar
 
 # A directed link of a path: a server, and its hop (port and next server).
 Link = tuple[int, Step]
@@ -119,7 +125,7 @@ def schedule(candidates: list[Candidate], using: int | None, own_bps: float) -> 
     own_bps : float
         Rate of the flow on its current path, in bit/s.
 
-    >>> from hosts.base.probing import PathState
+    >>> from pillarbox.hosts.base.probing import PathState
     >>> paths = [Candidate(Path(0, ()), PathState.WORKING, 1e9) for _ in range(3)]
     >>> [schedule(paths, None, 0.0) for _ in range(6)]
     [0, 1, 2, 0, 1, 2]

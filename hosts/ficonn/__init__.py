@@ -3,15 +3,15 @@
 from dataclasses import replace
 from functools import partial
 
-from hosts.base.algorithms import Algorithm
-from hosts.base.network import Network
-from hosts.base.timers import PAPER
-from hosts.ficonn.far_side import TarFarSide
-from hosts.ficonn.parallel import path_set
-from hosts.ficonn.paths import tor_path
-from hosts.ficonn.plain import Tor
-from hosts.ficonn.probe_setup import tar_around, tar_path
-from hosts.ficonn.router import Tar
+from pillarbox.hosts.base.algorithms import Algorithm
+from pillarbox.hosts.base.network import Network
+from pillarbox.hosts.base.timers import PAPER
+from pillarbox.hosts.ficonn.far_side import TarFarSide
+from pillarbox.hosts.ficonn.parallel import path_set
+from pillarbox.hosts.ficonn.paths import tor_path
+from pillarbox.hosts.ficonn.plain import Tor
+from pillarbox.hosts.ficonn.probe_setup import tar_around, tar_path
+from pillarbox.hosts.ficonn.router import Tar
 
 NETWORK = Network(
     algorithms={

@@ -19,15 +19,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from hosts.base.actions import Action, Deliver, Drop, Pushed, Relayed, Send
-from hosts.base.bounded import Bounded
-from hosts.base.path import Step
-from hosts.base.router import Router
-from hosts.ficonn.paths import tor_step
-from hosts.wire.dcn import DCN, PROXIED, DcnHeader, Protocol
-from hosts.wire.frame import ETH_DCN, Frame
-from hosts.wire.ipv4 import LAYOUT, FlowKey, flow_key
-from topos.ficonn import BACKUP, SWITCH
+from pillarbox.hosts.base.actions import Action, Deliver, Drop, Pushed, Relayed, Send
+from pillarbox.hosts.base.bounded import Bounded
+from pillarbox.hosts.base.path import Step
+from pillarbox.hosts.base.router import Router
+from pillarbox.hosts.ficonn.paths import tor_step
+from pillarbox.hosts.wire.dcn import DCN, PROXIED, DcnHeader, Protocol
+from pillarbox.hosts.wire.frame import ETH_DCN, Frame
+from pillarbox.hosts.wire.ipv4 import LAYOUT, FlowKey, flow_key
+from pillarbox.topos.ficonn import BACKUP, SWITCH
 
 # Capacity of the cache of TOR's next hops, and of the table of failed destinations.
 REMEMBERED = 4096

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from hosts.ficonn.router import Tar
+from pillarbox.hosts.ficonn.router import Tar
 
 
 class TarFarSide(Tar):

@@ -8,18 +8,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from hosts.base.actions import Action, Drop, Relayed
-from hosts.base.agenda import Agenda
-from hosts.base.bandwidth import Bandwidth, Direction
-from hosts.base.bounded import Bounded
-from hosts.base.path import Step
-from hosts.ficonn.link_choice import free_bandwidth
-from hosts.ficonn.rules import NOWHERE
-from hosts.ficonn.tar import RouteEntry
-from hosts.wire.ipv4 import FlowKey
-from hosts.wire.relay_keys import ByFlow
-from topos.base.topology import Topology
-from topos.ficonn import BACKUP, SWITCH
+from pillarbox.hosts.base.actions import Action, Drop, Relayed
+from pillarbox.hosts.base.agenda import Agenda
+from pillarbox.hosts.base.bandwidth import Bandwidth, Direction
+from pillarbox.hosts.base.bounded import Bounded
+from pillarbox.hosts.base.path import Step
+from pillarbox.hosts.ficonn.link_choice import free_bandwidth
+from pillarbox.hosts.ficonn.rules import NOWHERE
+from pillarbox.hosts.ficonn.tar import RouteEntry
+from pillarbox.hosts.wire.ipv4 import FlowKey
+from pillarbox.hosts.wire.relay_keys import ByFlow
+from pillarbox.topos.base.topology import Topology
+from pillarbox.topos.ficonn import BACKUP, SWITCH
 
 MOST_ENTRIES = 4096
 MOST_QUEUED = 1024  # maximum number of queued packets of all flows

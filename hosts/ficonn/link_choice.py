@@ -1,12 +1,13 @@
 """Available bandwidth of a FiConn server's two outgoing links, as TAR compares it (Li 2009, IV).
 
-Rules on plain numbers, like those of `hosts.ficonn.rules`: routers call them with rates in bit/s
-measured by byte counters, the simulator with shares of a link's rate from a throughput model.
+Rules on plain numbers, like those of `pillarbox.hosts.ficonn.rules`: routers call them with rates
+in bit/s measured by byte counters, the simulator with shares of a link's rate from a throughput
+model.
 """
 
 from __future__ import annotations
 
-from topos.ficonn import BACKUP, SWITCH
+from pillarbox.topos.ficonn import BACKUP, SWITCH
 
 
 def free_bandwidth(

@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain, pairwise, product
 
-from hosts.base.path import Path, Step, disjoint
-from hosts.ficonn.paths import tor_path
-from topos.base.polymorphic import NOTHING
-from topos.ficonn import BACKUP, SWITCH, FiConn
+from pillarbox.hosts.base.path import Path, Step, disjoint
+from pillarbox.hosts.ficonn.paths import tor_path
+from pillarbox.topos.base.polymorphic import NOTHING
+from pillarbox.topos.ficonn import BACKUP, SWITCH, FiConn
 
 
 def path_set(ficonn: FiConn, source: int, destination: int) -> list[Path]:

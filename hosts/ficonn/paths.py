@@ -6,10 +6,10 @@ cable, over it, and on to the destination. A server computes its next hop withou
 
 from __future__ import annotations
 
-from hosts.base import recursive
-from hosts.base.path import Path, Step
-from hosts.ficonn.rules import nested
-from topos.ficonn import FiConn
+from pillarbox.hosts.base import recursive
+from pillarbox.hosts.base.path import Path, Step
+from pillarbox.hosts.ficonn.rules import nested
+from pillarbox.topos.ficonn import FiConn
 
 
 def tor_step(ficonn: FiConn, server: int, destination: int) -> Step:

@@ -1,7 +1,8 @@
 """Forwarding of the probes that set up flows' paths (Li 2009, section IV.A).
 
-Every server on a probe's path applies Algorithm 3 (`hosts.ficonn.tar`), stores previous and next
-hop, and sends the probe on. The router (`hosts.ficonn.router`) processes the arrival of a probe.
+Every server on a probe's path applies Algorithm 3 (`pillarbox.hosts.ficonn.tar`), stores previous
+and next hop, and sends the probe on. The router (`pillarbox.hosts.ficonn.router`) processes the
+arrival of a probe.
 
 Departs from the paper: a probe that has no usable next hop returns to its source, over the servers
 that it has crossed, and removes their entries. So the source need not wait for the timeout, and
@@ -12,19 +13,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from hosts.base.actions import Action, Drop, Send
-from hosts.base.bounded import Bounded
-from hosts.base.path import Step
-from hosts.base.probing import NEARLY_BEST
-from hosts.ficonn import tar
-from hosts.ficonn.flow_table import MOST_ENTRIES, NextHopChanges, Tag, free_bps
-from hosts.ficonn.progress import entries_of, probe_of
-from hosts.ficonn.relay import TarRelay
-from hosts.wire.dcn import DcnHeader, Protocol
-from hosts.wire.ficonn import PathProbe
-from hosts.wire.frame import ETH_DCN, Frame
-from hosts.wire.ipv4 import FlowKey
-from topos.ficonn import SWITCH
+from pillarbox.hosts.base.actions import Action, Drop, Send
+from pillarbox.hosts.base.bounded import Bounded
+from pillarbox.hosts.base.path import Step
+from pillarbox.hosts.base.probing import NEARLY_BEST
+from pillarbox.hosts.ficonn import tar
+from pillarbox.hosts.ficonn.flow_table import MOST_ENTRIES, NextHopChanges, Tag, free_bps
+from pillarbox.hosts.ficonn.progress import entries_of, probe_of
+from pillarbox.hosts.ficonn.relay import TarRelay
+from pillarbox.hosts.wire.dcn import DcnHeader, Protocol
+from pillarbox.hosts.wire.ficonn import PathProbe
+from pillarbox.hosts.wire.frame import ETH_DCN, Frame
+from pillarbox.hosts.wire.ipv4 import FlowKey
+from pillarbox.topos.ficonn import SWITCH
 
 
 class ProbeRelay(TarRelay):

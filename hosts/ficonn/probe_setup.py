@@ -9,10 +9,10 @@ import random
 from collections.abc import Callable
 from typing import NamedTuple
 
-from hosts.base.algorithms import Routed
-from hosts.base.failures import NONE, Failures
-from hosts.base.path import Path, Step
-from hosts.ficonn.tar import (
+from pillarbox.hosts.base.algorithms import Routed
+from pillarbox.hosts.base.failures import NONE, Failures
+from pillarbox.hosts.base.path import Path, Step
+from pillarbox.hosts.ficonn.tar import (
     MOST_HOPS,
     PROBE_TRIES,
     Arrived,
@@ -23,7 +23,7 @@ from hosts.ficonn.tar import (
     decide,
     first_probe,
 )
-from topos.ficonn import SWITCH, FiConn
+from pillarbox.topos.ficonn import SWITCH, FiConn
 
 
 class SetUp(NamedTuple):

@@ -1,11 +1,11 @@
-"""Conversion of path probes and their PR field between the wire and `hosts.ficonn.rules`."""
+"""Conversion of path probes and their PR field between the wire and `pillarbox.hosts.ficonn.rules`."""
 
 from __future__ import annotations
 
-from hosts.ficonn import rules, tar
-from hosts.wire.dcn import DcnHeader
-from hosts.wire.ficonn import BYONE, BYZERO, PathProbe
-from topos.ficonn import FiConn
+from pillarbox.hosts.ficonn import rules, tar
+from pillarbox.hosts.wire.dcn import DcnHeader
+from pillarbox.hosts.wire.ficonn import BYONE, BYZERO, PathProbe
+from pillarbox.topos.ficonn import FiConn
 
 _ENTRIES = {BYZERO: rules.BYZERO, BYONE: rules.BYONE}
 _ON_WIRE = {here: wire for wire, here in _ENTRIES.items()}

@@ -1,23 +1,23 @@
 """Forwarding of packets along the entries that probes have set up (Li 2009, section IV.A).
 
 A packet whose entry is missing, or leads over a link that is down, is forwarded by TOR
-(`hosts.ficonn.fallback`), and a path-failure message notifies the source of its flow.
+(`pillarbox.hosts.ficonn.fallback`), and a path-failure message notifies the source of its flow.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from hosts.base.actions import Action, Deliver, Drop, Pushed, Relayed, Send
-from hosts.base.bounded import Bounded
-from hosts.base.path import Step
-from hosts.ficonn.fallback import Fallback
-from hosts.ficonn.flow_table import MOST_ENTRIES, FlowTable, Tag
-from hosts.wire.dcn import DcnHeader, Protocol
-from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
-from hosts.wire.ipv4 import FlowKey, Ipv4Header, decrement_ttl, flow_key
-from hosts.wire.messages import UNKNOWN_PORT, PathFailure
-from hosts.wire.relay_keys import ByFlow
+from pillarbox.hosts.base.actions import Action, Deliver, Drop, Pushed, Relayed, Send
+from pillarbox.hosts.base.bounded import Bounded
+from pillarbox.hosts.base.path import Step
+from pillarbox.hosts.ficonn.fallback import Fallback
+from pillarbox.hosts.ficonn.flow_table import MOST_ENTRIES, FlowTable, Tag
+from pillarbox.hosts.wire.dcn import DcnHeader, Protocol
+from pillarbox.hosts.wire.frame import ETH_DCN, ETH_IP, Frame
+from pillarbox.hosts.wire.ipv4 import FlowKey, Ipv4Header, decrement_ttl, flow_key
+from pillarbox.hosts.wire.messages import UNKNOWN_PORT, PathFailure
+from pillarbox.hosts.wire.relay_keys import ByFlow
 
 ETHERNET_BYTES = 14  # size of the Ethernet header, which port counters include
 

@@ -1,10 +1,11 @@
 """Traffic-aware routing as a router (Li 2009, section IV.A): probes set up one path per flow.
 
-The packets of a new flow are forwarded by TOR (`hosts.ficonn.fallback`) while a probe travels to
-the destination. Every server on the probe's path decides and stores previous and next hop
-(`hosts.ficonn.probe_relay`). The destination's own probe, the response, sets up the reverse flow in
-the same way. When the response arrives, the flow moves to its path, as plain IP packets that follow
-routing entries (`hosts.ficonn.relay`). If TOR's path has a failure, packets are queued until then.
+The packets of a new flow are forwarded by TOR (`pillarbox.hosts.ficonn.fallback`) while a probe
+travels to the destination. Every server on the probe's path decides and stores previous and next
+hop (`pillarbox.hosts.ficonn.probe_relay`). The destination's own probe, the response, sets up the
+reverse flow in the same way. When the response arrives, the flow moves to its path, as plain IP
+packets that follow routing entries (`pillarbox.hosts.ficonn.relay`). If TOR's path has a failure,
+packets are queued until then.
 
 State, all of it bounded, and removed when idle:
 
@@ -45,24 +46,24 @@ import math
 from itertools import chain
 from typing import Any, ClassVar
 
-from hosts.base.actions import Action, Drop, Pushed, Send
-from hosts.base.bounded import Bounded
-from hosts.base.path import Step
-from hosts.base.probing import Pace
-from hosts.ficonn import tar
-from hosts.ficonn.flow_table import (
+from pillarbox.hosts.base.actions import Action, Drop, Pushed, Send
+from pillarbox.hosts.base.bounded import Bounded
+from pillarbox.hosts.base.path import Step
+from pillarbox.hosts.base.probing import Pace
+from pillarbox.hosts.ficonn import tar
+from pillarbox.hosts.ficonn.flow_table import (
     Queues,
     SourceFlow,
     Tag,
     flows_for_display,
 )
-from hosts.ficonn.probe_relay import ProbeRelay
-from hosts.ficonn.searches import Searches
-from hosts.wire.dcn import DcnHeader, Protocol
-from hosts.wire.ficonn import PathProbe
-from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
-from hosts.wire.ipv4 import FlowKey
-from hosts.wire.messages import PathFailure
+from pillarbox.hosts.ficonn.probe_relay import ProbeRelay
+from pillarbox.hosts.ficonn.searches import Searches
+from pillarbox.hosts.wire.dcn import DcnHeader, Protocol
+from pillarbox.hosts.wire.ficonn import PathProbe
+from pillarbox.hosts.wire.frame import ETH_DCN, ETH_IP, Frame
+from pillarbox.hosts.wire.ipv4 import FlowKey
+from pillarbox.hosts.wire.messages import PathFailure
 
 MOST_FLOWS = 1024  # upper bound for the number of local flows
 SET_UPS = 4  # probes for flows without a path, per probe for a better path of a flow

@@ -1,8 +1,8 @@
 """FiConn's rules (Li 2009): the cables of TOR, and TAR's decision on a probe, Algorithm 3.
 
 The rules are scalar functions, without objects: routers call them, and simulators compile the same
-functions. `hosts.ficonn.tar` explains probes and why they terminate. The functions modify the
-probe's PR field, `progress`, in place.
+functions. `pillarbox.hosts.ficonn.tar` explains probes and why they terminate. The functions modify
+the probe's PR field, `progress`, in place.
 """
 
 from __future__ import annotations
@@ -11,8 +11,15 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
-from hosts.base.recursive import Nested, Room, common_level, far_end, link_between, next_hop
-from topos.ficonn import BACKUP, SWITCH
+from pillarbox.hosts.base.recursive import (
+    Nested,
+    Room,
+    common_level,
+    far_end,
+    link_between,
+    next_hop,
+)
+from pillarbox.topos.ficonn import BACKUP, SWITCH
 
 NOWHERE = -1  # number that means "no server" or "no port"
 # Special entries of a probe's PR field, in place of a proxy server.

@@ -8,7 +8,7 @@ control, which solves the same problem for links:
 - at most `window` probes are outstanding; other flows are queued, at no cost;
 - a timely response widens the window by one probe per window, a timeout halves it, down to one;
 - the timeout follows the measured round trips, late responses included, and a flow pauses longer
-  before each retry (`hosts.ficonn.tar.PROBE_PAUSES`) without using the window.
+  before each retry (`pillarbox.hosts.ficonn.tar.PROBE_PAUSES`) without using the window.
 
 So the number of outstanding probes of all servers together is bounded however many flows start, and
 a flow costs at most `PROBE_TRIES` probes.
@@ -22,11 +22,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hosts.base.actions import Action
-from hosts.base.agenda import Agenda
-from hosts.base.bandwidth import mean
-from hosts.base.probing import Pace
-from hosts.wire.ipv4 import FlowKey
+from pillarbox.hosts.base.actions import Action
+from pillarbox.hosts.base.agenda import Agenda
+from pillarbox.hosts.base.bandwidth import mean
+from pillarbox.hosts.base.probing import Pace
+from pillarbox.hosts.wire.ipv4 import FlowKey
 
 # Initial and maximum congestion window, in outstanding path probes.
 FIRST_WINDOW, MOST_WINDOW = 4.0, 16.0

@@ -3,7 +3,7 @@
 A probe sets up the path of one flow. Every server on the path chooses between its two outgoing
 links, backup and level 0, and records for the flow where the probe came from and where it went.
 `decide` is that choice, Algorithm 3: a function of the server's local state, without bytes, clock
-or tables. Its rules are in `hosts.ficonn.rules`, which the simulator compiles as well.
+or tables. Its rules are in `pillarbox.hosts.ficonn.rules`, which the simulator compiles as well.
 
 A probe carries (section IV.B) one entry PR_l per level l: BYZERO if no link of level l was bypassed
 in the current FiConn_l; a server, the *proxy* that the probe is heading for, which is the far end
@@ -38,12 +38,12 @@ from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple, TypeAlias
 
-from hosts.base.path import Step
-from hosts.base.recursive import Nested, far_end
-from hosts.ficonn import rules
-from hosts.ficonn.link_choice import better_link
-from hosts.ficonn.rules import BYZERO, NOWHERE
-from topos.ficonn import BACKUP, SWITCH, FiConn
+from pillarbox.hosts.base.path import Step
+from pillarbox.hosts.base.recursive import Nested, far_end
+from pillarbox.hosts.ficonn import rules
+from pillarbox.hosts.ficonn.link_choice import better_link
+from pillarbox.hosts.ficonn.rules import BYZERO, NOWHERE
+from pillarbox.topos.ficonn import BACKUP, SWITCH, FiConn
 
 # Upper bound for a probe's hops: the largest TTL of a header. FiConn_3's longest path has 53 hops;
 # Source ReRoute adds to that.

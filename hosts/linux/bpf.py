@@ -19,8 +19,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hosts.linux.instructions import EXIT, R0, set_register
-from topos.base.errors import KernelError
+from pillarbox.hosts.linux.instructions import EXIT, R0, set_register
+from pillarbox.topos.base.errors import KernelError
 
 # Command numbers of the system call bpf(2), from linux/bpf.h.
 MAP_CREATE, MAP_LOOKUP, MAP_UPDATE, MAP_DELETE, PROG_LOAD = 0, 1, 2, 3, 5

@@ -20,8 +20,8 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from hosts.linux import netlink_numbers as nl
-from topos.base.errors import NotPermittedError
+from pillarbox.hosts.linux import netlink_numbers as nl
+from pillarbox.topos.base.errors import NotPermittedError
 
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x04000000, 0x08000000
 CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000

@@ -7,11 +7,11 @@ import struct
 from contextlib import suppress
 from fcntl import F_DUPFD_CLOEXEC, fcntl
 
-from hosts.linux import tcx
-from hosts.linux.bpf import MAP_CREATE, Map, call_bpf, load_program, refusal_error
-from hosts.linux.calls import current_namespace, inside
-from hosts.linux.instructions import entry_program
-from hosts.linux.interfaces import InterfaceChanges
+from pillarbox.hosts.linux import tcx
+from pillarbox.hosts.linux.bpf import MAP_CREATE, Map, call_bpf, load_program, refusal_error
+from pillarbox.hosts.linux.calls import current_namespace, inside
+from pillarbox.hosts.linux.instructions import entry_program
+from pillarbox.hosts.linux.interfaces import InterfaceChanges
 
 PROG_ARRAY = 3  # eBPF map type BPF_MAP_TYPE_PROG_ARRAY, an array of programs for tail calls
 MOST_ENTRANCES = 4  # maximum number of different eBPF programs that one server attaches

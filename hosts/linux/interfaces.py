@@ -13,8 +13,8 @@ import socket
 import struct
 from collections.abc import Iterable, Mapping
 
-from hosts.linux import netlink_numbers as nl
-from hosts.linux.netlink import (
+from pillarbox.hosts.linux import netlink_numbers as nl
+from pillarbox.hosts.linux.netlink import (
     Message,
     Netlink,
     NetlinkError,

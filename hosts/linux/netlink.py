@@ -2,8 +2,9 @@
 
 Tools such as ``ip`` cost a process for each request, 3 ms; a request in a batch costs 0.25 ms for a
 cable, nearly all of it the kernel's own work. A request is a `Message`. Modules that create
-requests: `hosts.linux.interfaces` for the interfaces of a server, and in `experiments.lab.linux`
-`link_requests`, `shaping` and `cable_programs` for links, queues and filters of a lab.
+requests: `pillarbox.hosts.linux.interfaces` for the interfaces of a server, and in
+`pillarbox.experiments.lab.linux` `link_requests`, `shaping` and `cable_programs` for links, queues
+and filters of a lab.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from _thread import allocate_lock  # `threading` would make every forked server 
 from collections.abc import Container, Iterator, Sequence
 from typing import NamedTuple
 
-from hosts.linux import netlink_numbers as nl
-from hosts.linux.calls import set_buffer_bytes
-from topos.base.errors import KernelError
+from pillarbox.hosts.linux import netlink_numbers as nl
+from pillarbox.hosts.linux.calls import set_buffer_bytes
+from pillarbox.topos.base.errors import KernelError
 
 HEADER = struct.Struct("=IHHII")  # struct nlmsghdr: length, type, flags, sequence, port
 LINK = struct.Struct("=BxHiII")  # struct ifinfomsg: family, type, index, flags, changed flags

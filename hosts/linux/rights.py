@@ -24,7 +24,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from hosts.linux.calls import PR_SET_NO_NEW_PRIVS, checked_result, system_call
+from pillarbox.hosts.linux.calls import PR_SET_NO_NEW_PRIVS, checked_result, system_call
 
 # Names of all Linux capabilities, in the order of their numbers in linux/capability.h.
 CAPABILITIES = (

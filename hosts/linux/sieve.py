@@ -12,9 +12,9 @@ import struct
 from functools import cache
 from typing import NamedTuple
 
-from hosts.linux.bpf import SOCKET_FILTER, BpfError, load_program
-from hosts.linux.calls import attach_filter
-from hosts.linux.instructions import (
+from pillarbox.hosts.linux.bpf import SOCKET_FILTER, BpfError, load_program
+from pillarbox.hosts.linux.calls import attach_filter
+from pillarbox.hosts.linux.instructions import (
     AND,
     BYTE,
     DIFFERENT,

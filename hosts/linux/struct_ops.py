@@ -14,7 +14,7 @@ import struct
 from collections.abc import Sequence
 from pathlib import Path
 
-from hosts.linux.bpf import (
+from pillarbox.hosts.linux.bpf import (
     BpfError,
     BtfType,
     btf_types,

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from hosts.linux.bpf import ATTRIBUTES, NAME, BpfError, call_bpf
+from pillarbox.hosts.linux.bpf import ATTRIBUTES, NAME, BpfError, call_bpf
 
 HURRY = Path("/sys/kernel/rcu_expedited")
 PROGRAM_ATTACH, PROGRAM_DETACH, FILE_OF_PROGRAM, INFO, PROGRAM_QUERY = 8, 9, 13, 15, 16

@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from hosts.linux.calls import (
+from pillarbox.hosts.linux.calls import (
     CLONE_NEWNET,
     CLONE_NEWNS,
     CLONE_NEWPID,
@@ -28,7 +28,7 @@ from hosts.linux.calls import (
     enter,
     unshare,
 )
-from topos.base.errors import NotPermittedError, PillarboxError, require
+from pillarbox.topos.base.errors import NotPermittedError, PillarboxError, require
 
 
 class Setting(NamedTuple):

@@ -10,8 +10,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection
 
-from hosts.base.bandwidth import Bandwidth
-from hosts.live.table import DecisionTable
+from pillarbox.hosts.base.bandwidth import Bandwidth
+from pillarbox.hosts.live.table import DecisionTable
 
 LOOK_S = 0.25  # interval of reading port counters under load, in seconds
 # Interval of reading port counters under low load, in seconds, and the share of the port rate that

@@ -19,11 +19,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable
 
-from hosts.base.actions import Action, Pushed, Relayed, Send, Unwrapped
-from hosts.base.actions import Deliver as Delivered
-from hosts.base.path import Step
-from hosts.base.router import Router
-from hosts.live.table import (
+from pillarbox.hosts.base.actions import Action, Pushed, Relayed, Send, Unwrapped
+from pillarbox.hosts.base.actions import Deliver as Delivered
+from pillarbox.hosts.base.path import Step
+from pillarbox.hosts.base.router import Router
+from pillarbox.hosts.live.table import (
     DecisionTable,
     DecisionUse,
     DeliverDecision,
@@ -31,8 +31,8 @@ from hosts.live.table import (
     RelayDecision,
     UnwrapDecision,
 )
-from hosts.wire.ipv4 import FlowKey
-from hosts.wire.relay_keys import ByFlow, RelayKey
+from pillarbox.hosts.wire.ipv4 import FlowKey
+from pillarbox.hosts.wire.relay_keys import ByFlow, RelayKey
 
 MacOf = Callable[[Step], bytes]
 

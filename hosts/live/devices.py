@@ -14,17 +14,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from hosts.linux import netlink_numbers as nl
-from hosts.linux.calls import set_buffer_bytes
-from hosts.linux.interfaces import ACCEPT_LOCAL, InterfaceChanges
-from hosts.linux.netlink import LINK, received_messages
-from hosts.linux.sieve import ByteTest, attach_byte_filter, shared_filter
-from hosts.live import segments
-from hosts.live.settings import LabSettings
-from hosts.wire.dcn import FIRST_MESSAGE, MESSAGE_MASK, Protocol
-from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
-from topos.base.addressing import PORT_NETWORK, PORT_PREFIX_LENGTH
-from topos.base.topology import Topology
+from pillarbox.hosts.linux import netlink_numbers as nl
+from pillarbox.hosts.linux.calls import set_buffer_bytes
+from pillarbox.hosts.linux.interfaces import ACCEPT_LOCAL, InterfaceChanges
+from pillarbox.hosts.linux.netlink import LINK, received_messages
+from pillarbox.hosts.linux.sieve import ByteTest, attach_byte_filter, shared_filter
+from pillarbox.hosts.live import segments
+from pillarbox.hosts.live.settings import LabSettings
+from pillarbox.hosts.wire.dcn import FIRST_MESSAGE, MESSAGE_MASK, Protocol
+from pillarbox.hosts.wire.frame import ETH_DCN, ETH_IP, Frame
+from pillarbox.topos.base.addressing import PORT_NETWORK, PORT_PREFIX_LENGTH
+from pillarbox.topos.base.topology import Topology
 
 APPLICATION_INTERFACE = "dcn0"
 BROADCAST_MAC = b"\xff" * 6

@@ -20,34 +20,34 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from hosts.base.actions import EVERYONE, Action, Deliver, Send
-from hosts.base.path import Step
-from hosts.base.ports import arrival_port
-from hosts.base.router import Router
-from hosts.linux.interfaces import RP_FILTER, InterfaceChanges, InterfaceQueries
-from hosts.live.counter_sampling import CounterSchedule
-from hosts.live.decisions import DecisionInstaller
-from hosts.live.devices import (
+from pillarbox.hosts.base.actions import EVERYONE, Action, Deliver, Send
+from pillarbox.hosts.base.path import Step
+from pillarbox.hosts.base.ports import arrival_port
+from pillarbox.hosts.base.router import Router
+from pillarbox.hosts.linux.interfaces import RP_FILTER, InterfaceChanges, InterfaceQueries
+from pillarbox.hosts.live.counter_sampling import CounterSchedule
+from pillarbox.hosts.live.decisions import DecisionInstaller
+from pillarbox.hosts.live.devices import (
     APPLICATION_INTERFACE,
     BROADCAST_MAC,
     CarrierEvents,
     Port,
     configure_application_interface,
 )
-from hosts.live.heartbeat_pacer import PacerConnection, heart_beat_ports
-from hosts.live.lab_programs import ServerPrograms
-from hosts.live.liveness import Liveness, NeighbourLink, NeighbourState
-from hosts.live.python_table import PythonTable
-from hosts.live.settings import LabSettings
-from hosts.live.tracing import trace_of
-from hosts.live.veth_tun import application_interface
-from hosts.wire.frame import Frame
-from topos.base.spec import parse
-from topos.base.topology import Topology
+from pillarbox.hosts.live.heartbeat_pacer import PacerConnection, heart_beat_ports
+from pillarbox.hosts.live.lab_programs import ServerPrograms
+from pillarbox.hosts.live.liveness import Liveness, NeighbourLink, NeighbourState
+from pillarbox.hosts.live.python_table import PythonTable
+from pillarbox.hosts.live.settings import LabSettings
+from pillarbox.hosts.live.tracing import trace_of
+from pillarbox.hosts.live.veth_tun import application_interface
+from pillarbox.hosts.wire.frame import Frame
+from pillarbox.topos.base.spec import parse
+from pillarbox.topos.base.topology import Topology
 
 if TYPE_CHECKING:
-    from hosts.live.kernel_table import KernelTable
-    from hosts.live.kernel_table import TablePort as KernelPort
+    from pillarbox.hosts.live.kernel_table import KernelTable
+    from pillarbox.hosts.live.kernel_table import TablePort as KernelPort
 
 # Maximum packets and seconds for reading one socket, before other sockets and timers are served.
 # Control messages come before the packets of every socket: the network depends on them.
@@ -147,7 +147,7 @@ class Forwarder:
         return opened
 
     def _kernel_table(self) -> KernelTable:
-        from hosts.live.kernel_table import KernelTable
+        from pillarbox.hosts.live.kernel_table import KernelTable
 
         ports = {number: self._kernel_port(port) for number, port in self.ports.items()}
         application = socket.if_nametoindex(APPLICATION_INTERFACE)
@@ -155,7 +155,7 @@ class Forwarder:
 
     @staticmethod
     def _kernel_port(port: Port) -> KernelPort:
-        from hosts.live.kernel_table import TablePort as KernelPort
+        from pillarbox.hosts.live.kernel_table import TablePort as KernelPort
 
         return KernelPort(socket.if_nametoindex(port.name), port.mac)
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from hosts.wire.header import WORD_BYTES, Form, Header
-from hosts.wire.header_layout import CHECKSUM, Field, HeaderLayout
+from pillarbox.hosts.wire.header import WORD_BYTES, Form, Header
+from pillarbox.hosts.wire.header_layout import CHECKSUM, Field, HeaderLayout
 
 # First kind of lookup keys of the eBPF decision tables that is for a network's own packet header
 # (`Header`); the lower kinds, in forward.h, are for IP.

@@ -57,19 +57,19 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from hosts.linux.bpf import Map
-from hosts.linux.calls import die_with_last_writer, readable
-from hosts.linux.rights import take_role
-from hosts.live.devices import heart_beat_socket
-from hosts.live.heartbeats import (
+from pillarbox.hosts.linux.bpf import Map
+from pillarbox.hosts.linux.calls import die_with_last_writer, readable
+from pillarbox.hosts.linux.rights import take_role
+from pillarbox.hosts.live.devices import heart_beat_socket
+from pillarbox.hosts.live.heartbeats import (
     MOST_REPEATS,
     BeatingPort,
     HeartBeatRound,
     HeartBeatSegment,
     SimultaneousSegments,
 )
-from hosts.live.liveness import Liveness, NeighbourLinkTable
-from topos.base.topology import Topology
+from pillarbox.hosts.live.liveness import Liveness, NeighbourLinkTable
+from pillarbox.topos.base.topology import Topology
 
 TICK_S = 0.005  # duration of a tick, the heart-beat pacer's unit of time, in seconds
 MOST_PORTS = 250  # maximum number of sockets (ports) in one registration with the pacer

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from math import gcd, lcm
 from typing import NamedTuple
 
-from hosts.live.liveness import LONGEST_ANSWER, NeighbourLinkTable
+from pillarbox.hosts.live.liveness import LONGEST_ANSWER, NeighbourLinkTable
 
 # Offsets of the first byte of a frame's source MAC address and the byte after it.
 MAC_AT, MAC_END = 6, 12

@@ -20,11 +20,11 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple, TypeVar
 
-from hosts.base.network import headers
-from hosts.linux.bpf import Map
-from hosts.live.generated import FIRST_KIND, counter_bits, header_forms, key_kind_of
-from hosts.live.lab_programs import FORWARD, ServerPrograms, SingleServerPrograms
-from hosts.live.table import (
+from pillarbox.hosts.base.network import headers
+from pillarbox.hosts.linux.bpf import Map
+from pillarbox.hosts.live.generated import FIRST_KIND, counter_bits, header_forms, key_kind_of
+from pillarbox.hosts.live.lab_programs import FORWARD, ServerPrograms, SingleServerPrograms
+from pillarbox.hosts.live.table import (
     Action,
     DecisionUse,
     DeliverDecision,
@@ -32,11 +32,11 @@ from hosts.live.table import (
     TableUsage,
     UnwrapDecision,
 )
-from hosts.wire import ipv4
-from hosts.wire.header import ByHeader
-from hosts.wire.ipv4 import FlowKey
-from hosts.wire.relay_keys import ByDestination, ByFlow, ByTunnel, RelayKey
-from topos.base.errors import UnknownNameError, require
+from pillarbox.hosts.wire import ipv4
+from pillarbox.hosts.wire.header import ByHeader
+from pillarbox.hosts.wire.ipv4 import FlowKey
+from pillarbox.hosts.wire.relay_keys import ByDestination, ByFlow, ByTunnel, RelayKey
+from pillarbox.topos.base.errors import UnknownNameError, require
 
 # Entries in each of the two eBPF tables of decisions; 1024 entries always take 170 KB of memory.
 # FLOW_ENTRIES is for routers that decide by flow: the number of flows that hosts/ficonn stores.

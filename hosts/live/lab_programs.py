@@ -20,13 +20,13 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from hosts.base.network import headers
-from hosts.linux import tcx
-from hosts.linux.bpf import BpfError, BpfObject, Map, may_load_programs
-from hosts.linux.calls import in_new_namespace
-from hosts.linux.entrance import EntryPrograms
-from hosts.live import generated
-from topos.base.errors import PillarboxError, require
+from pillarbox.hosts.base.network import headers
+from pillarbox.hosts.linux import tcx
+from pillarbox.hosts.linux.bpf import BpfError, BpfObject, Map, may_load_programs
+from pillarbox.hosts.linux.calls import in_new_namespace
+from pillarbox.hosts.linux.entrance import EntryPrograms
+from pillarbox.hosts.live import generated
+from pillarbox.topos.base.errors import PillarboxError, require
 
 FORWARD, LIVENESS, TUNNELS = (
     Path(__file__).with_name(f"{each}.bpf.c") for each in ("forward", "liveness", "tunnels")

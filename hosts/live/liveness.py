@@ -18,8 +18,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import IntFlag
 from typing import NamedTuple
 
-from hosts.base.path import Step
-from hosts.live.lab_programs import LabPrograms, ServerPrograms
+from pillarbox.hosts.base.path import Step
+from pillarbox.hosts.live.lab_programs import LabPrograms, ServerPrograms
 
 NS = 1_000_000_000
 _LINK = struct.Struct("=QQ4sIII2x6sI4sI12x")  # struct link of liveness.h: a link to a neighbour

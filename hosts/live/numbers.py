@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from hosts.wire.dcn import Protocol
-from hosts.wire.header import ByHeader, Form, Route
-from hosts.wire.header_layout import CHECKSUM, checksum_of
-from hosts.wire.relay_keys import HeaderChange
+from pillarbox.hosts.wire.dcn import Protocol
+from pillarbox.hosts.wire.header import ByHeader, Form, Route
+from pillarbox.hosts.wire.header_layout import CHECKSUM, checksum_of
+from pillarbox.hosts.wire.relay_keys import HeaderChange
 
 WORST = 0xFFFF  # checksum value that Pillarbox never writes, as it equals 0 (RFC 1624, section 3)
 NEXT_HOP, NO_PORT = -2, -1  # special port numbers in lookup keys: key by next hop, any port

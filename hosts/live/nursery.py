@@ -45,21 +45,21 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hosts.base.load import router_for
-from hosts.base.neighbours import peers_of
-from hosts.base.network import headers
-from hosts.base.router import Router
-from hosts.base.timers import Timers, timers_for, where_processes_watch
-from hosts.linux import forked_memory
-from hosts.linux.calls import die_with_last_writer, enter
-from hosts.linux.rights import ruleset_for_reading, take_role
-from hosts.live import devices, heartbeat_pacer, liveness
-from hosts.live.control import ControlSocket
-from hosts.live.forwarder import Forwarder
-from hosts.live.lab_programs import FORWARD, LIVENESS, LabPrograms, available
-from hosts.live.settings import LabSettings
-from topos.base.errors import PillarboxError, require
-from topos.base.spec import parse
+from pillarbox.hosts.base.load import router_for
+from pillarbox.hosts.base.neighbours import peers_of
+from pillarbox.hosts.base.network import headers
+from pillarbox.hosts.base.router import Router
+from pillarbox.hosts.base.timers import Timers, timers_for, where_processes_watch
+from pillarbox.hosts.linux import forked_memory
+from pillarbox.hosts.linux.calls import die_with_last_writer, enter
+from pillarbox.hosts.linux.rights import ruleset_for_reading, take_role
+from pillarbox.hosts.live import devices, heartbeat_pacer, liveness
+from pillarbox.hosts.live.control import ControlSocket
+from pillarbox.hosts.live.forwarder import Forwarder
+from pillarbox.hosts.live.lab_programs import FORWARD, LIVENESS, LabPrograms, available
+from pillarbox.hosts.live.settings import LabSettings
+from pillarbox.topos.base.errors import PillarboxError, require
+from pillarbox.topos.base.spec import parse
 
 LONGEST_MESSAGE = 1 << 16
 MOST_FILES = 250  # maximum number of open files in one message to the nursery
@@ -272,7 +272,7 @@ def _prepared_network(name: str, settings: LabSettings) -> PreparedNetwork:
     devices.load_socket_filters()
     _forwarder_file_access(settings.routing)
     if settings.plane == "ebpf":
-        import_module("hosts.live.kernel_table")
+        import_module("pillarbox.hosts.live.kernel_table")
     if not settings.routing.endswith(".py"):
         router_for(network, settings.routing)
         for server in range(min(REHEARSALS, network.servers)):

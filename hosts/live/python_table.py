@@ -15,10 +15,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from hosts.base.network import headers
-from hosts.live.devices import Port
-from hosts.live.numbers import NumericHeaderForm, RelayOperations
-from hosts.live.table import (
+from pillarbox.hosts.base.network import headers
+from pillarbox.hosts.live.devices import Port
+from pillarbox.hosts.live.numbers import NumericHeaderForm, RelayOperations
+from pillarbox.hosts.live.table import (
     Action,
     DecisionUse,
     DeliverDecision,
@@ -26,14 +26,14 @@ from hosts.live.table import (
     RelayDecision,
     UnwrapDecision,
 )
-from hosts.wire import ipv4
-from hosts.wire.dcn import FIRST_MESSAGE, MESSAGE_MASK
-from hosts.wire.frame import ETH_DCN, ETH_IP
-from hosts.wire.header import ByHeader
-from hosts.wire.header_layout import checksum
-from hosts.wire.ipv4 import IP_IN_IP, TCP, UDP, FlowKey
-from hosts.wire.marks import TRACED
-from hosts.wire.relay_keys import ByDestination, ByFlow, ByTunnel, RelayKey
+from pillarbox.hosts.wire import ipv4
+from pillarbox.hosts.wire.dcn import FIRST_MESSAGE, MESSAGE_MASK
+from pillarbox.hosts.wire.frame import ETH_DCN, ETH_IP
+from pillarbox.hosts.wire.header import ByHeader
+from pillarbox.hosts.wire.header_layout import checksum
+from pillarbox.hosts.wire.ipv4 import IP_IN_IP, TCP, UDP, FlowKey
+from pillarbox.hosts.wire.marks import TRACED
+from pillarbox.hosts.wire.relay_keys import ByDestination, ByFlow, ByTunnel, RelayKey
 
 MOST = 4096  # maximum number of cached actions for own packets, and for relayed ones
 MOST_BYTES = 0xFFFF

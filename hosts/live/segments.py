@@ -15,7 +15,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
-from hosts.wire.header_layout import checksum
+from pillarbox.hosts.wire.header_layout import checksum
 
 NOTE = struct.Struct("=BBHHHH")
 NOTHING_TO_DO = bytes(NOTE.size)

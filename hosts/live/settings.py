@@ -29,7 +29,7 @@ class LabSettings:
     # TCP congestion control of all programs on the servers: one of the kernel's, a shipped one, or
     # a file NAME.bpf.c; "" for the kernel's default
     tcp: str = ""
-    # Addresses of servers' ports, next to the servers' own (`hosts.base.pinned_paths`)
+    # Addresses of servers' ports, next to the servers' own (`pillarbox.hosts.base.pinned_paths`)
     port_addresses: bool = False
     # transport protocol of traffic tools: tcp, or mptcp (Multipath TCP), which gives servers an
     # address for each port, and a connection a subflow by each port

@@ -3,8 +3,8 @@
 - `install_flow`: packets of this server's applications, looked up by flow, get a header and leave
   by a port (`PushDecision`); those of a sprayed flow have several such decisions in turn,
 - `install_relay`: received frames, looked up by port and the fields that the router reads
-  (`hosts.wire.relay_keys`), are forwarded (`RelayDecision`, `UnwrapDecision`) or delivered to the
-  applications (`DeliverDecision`).
+  (`pillarbox.hosts.wire.relay_keys`), are forwarded (`RelayDecision`, `UnwrapDecision`) or
+  delivered to the applications (`DeliverDecision`).
 
 There are two tables: that of the kernel (kernel_table.py) and that of the forwarder itself
 (python_table.py). `Decisions` fills either.
@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
-from hosts.wire.ipv4 import FlowKey
-from hosts.wire.relay_keys import HOP, HeaderChange, RelayKey
+from pillarbox.hosts.wire.ipv4 import FlowKey
+from pillarbox.hosts.wire.relay_keys import HOP, HeaderChange, RelayKey
 
 # -- actions -------------------------------------------------------------------------------------
 

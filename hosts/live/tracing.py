@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from hosts.base.actions import Action, Deliver, Send
-from hosts.wire.marks import serial_of
-from topos.base.topology import Topology
+from pillarbox.hosts.base.actions import Action, Deliver, Send
+from pillarbox.hosts.wire.marks import serial_of
+from pillarbox.topos.base.topology import Topology
 
 
 def trace_of(action: Action, cause: bytes, topology: Topology) -> dict[str, Any] | None:

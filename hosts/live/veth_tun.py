@@ -17,10 +17,20 @@ import os
 import socket
 import struct
 
-from hosts.linux.calls import current_namespace, ethtool, in_new_namespace, set_buffer_bytes
-from hosts.linux.interfaces import InterfaceChanges
-from hosts.live.devices import APPLICATION_INTERFACE, LARGEST_FRAME, SOCKET_BUFFER_BYTES, Tun
-from hosts.wire.frame import ETH_IP
+from pillarbox.hosts.linux.calls import (
+    current_namespace,
+    ethtool,
+    in_new_namespace,
+    set_buffer_bytes,
+)
+from pillarbox.hosts.linux.interfaces import InterfaceChanges
+from pillarbox.hosts.live.devices import (
+    APPLICATION_INTERFACE,
+    LARGEST_FRAME,
+    SOCKET_BUFFER_BYTES,
+    Tun,
+)
+from pillarbox.hosts.wire.frame import ETH_IP
 
 FAR = "far"
 MAC = bytes.fromhex("027062000001")  # MAC address of dcn0, the same on every server

@@ -9,8 +9,8 @@ import random
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
-from hosts.base.path import Step
-from hosts.wire.frame import Frame
+from pillarbox.hosts.base.path import Step
+from pillarbox.hosts.wire.frame import Frame
 
 
 class FrameHop(NamedTuple):

@@ -18,16 +18,16 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import count, pairwise
 
-from hosts.base.actions import EVERYONE, Action, Deliver, Drop, Send
-from hosts.base.failures import Failures
-from hosts.base.path import Path, Step, switches_between
-from hosts.base.ports import arrival_port
-from hosts.base.router import Router
-from hosts.memory.frame_devices import Device, FrameHop, pass_devices
-from hosts.wire.marks import serial_of, udp_packet
-from topos.base.addressing import NO_PORTS, EndPorts
-from topos.base.polymorphic import NOTHING
-from topos.base.topology import Topology
+from pillarbox.hosts.base.actions import EVERYONE, Action, Deliver, Drop, Send
+from pillarbox.hosts.base.failures import Failures
+from pillarbox.hosts.base.path import Path, Step, switches_between
+from pillarbox.hosts.base.ports import arrival_port
+from pillarbox.hosts.base.router import Router
+from pillarbox.hosts.memory.frame_devices import Device, FrameHop, pass_devices
+from pillarbox.hosts.wire.marks import serial_of, udp_packet
+from pillarbox.topos.base.addressing import NO_PORTS, EndPorts
+from pillarbox.topos.base.polymorphic import NOTHING
+from pillarbox.topos.base.topology import Topology
 
 HOP_DELAY_S = 20e-6
 OBSERVE_S = 0.05  # interval at which routers get their ports' byte counters, in seconds

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from hosts.base.algorithms import Routed
-from hosts.base.failures import NONE, Failures
-from hosts.base.router import Router
-from hosts.base.timers import FAST
-from hosts.memory.memory_network import MemoryNetwork, Trip
-from topos.base.errors import require
-from topos.base.topology import Topology
+from pillarbox.hosts.base.algorithms import Routed
+from pillarbox.hosts.base.failures import NONE, Failures
+from pillarbox.hosts.base.router import Router
+from pillarbox.hosts.base.timers import FAST
+from pillarbox.hosts.memory.memory_network import MemoryNetwork, Trip
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.topology import Topology
 
 MOST_SERVERS = 2048  # maximum; heart-beats of more servers would take minutes of CPU time
 # Seconds for heart-beats to time out and link states to be flooded. Then servers know the failures

@@ -7,19 +7,19 @@ packet: the next hop index (NHI), which counts completed hops, and the checksum 
 path length limits the number of hops, so relays do not decrement TTL.
 
 The paper specifies the size, but not the order of fields. Here the first 20 bytes are those of
-DCell's header (`hosts.wire.dcn`) with version 2 and without retries and proxy. Then follow the path
-length, the NHI and eight NHAs; the rest of the 36 bytes is reserved. Reserved bytes and unused NHAs
-after the end of the path are zero.
+DCell's header (`pillarbox.hosts.wire.dcn`) with version 2 and without retries and proxy. Then
+follow the path length, the NHI and eight NHAs; the rest of the 36 bytes is reserved. Reserved bytes
+and unused NHAs after the end of the path are zero.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from hosts.wire.dcn import first_fields
-from hosts.wire.header import ByHeader, Header, Route
-from hosts.wire.header_layout import Field, HeaderLayout, WireError
-from hosts.wire.route_layout import RouteFields, RouteLayout
+from pillarbox.hosts.wire.dcn import first_fields
+from pillarbox.hosts.wire.header import ByHeader, Header, Route
+from pillarbox.hosts.wire.header_layout import Field, HeaderLayout, WireError
+from pillarbox.hosts.wire.route_layout import RouteFields, RouteLayout
 
 VERSION = 2
 SIZE = 36

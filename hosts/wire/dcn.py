@@ -10,8 +10,8 @@ of scope, which is the level of the DCell that receives the packet, and 28 bits 
 defined group is broadcast, all ones.
 
 The paper assigns no numbers to versions and protocols. Version 1 is this header; version 2 is
-BCube's, which begins with the same 20 bytes (`hosts.wire.bcube`). DHL counts words of 4 bytes, like
-IP's IHL. Flags other than PF are undefined and rejected.
+BCube's, which begins with the same 20 bytes (`pillarbox.hosts.wire.bcube`). DHL counts words of 4
+bytes, like IP's IHL. Flags other than PF are undefined and rejected.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
-from hosts.wire.header import ByHeader, Header
-from hosts.wire.header_layout import (
+from pillarbox.hosts.wire.header import ByHeader, Header
+from pillarbox.hosts.wire.header_layout import (
     CHECKSUM,
     Field,
     HeaderLayout,
@@ -28,7 +28,7 @@ from hosts.wire.header_layout import (
     payload_behind,
     value_texts,
 )
-from hosts.wire.relay_keys import HeaderChange
+from pillarbox.hosts.wire.relay_keys import HeaderChange
 
 VERSION = 1
 FIRST_MESSAGE, MESSAGE_MASK = 0xE0, 0xF0  # protocol numbers of control messages: 0xE0 to 0xEF

@@ -10,7 +10,7 @@ destination. PR_l is the proxy server of level l while the packet travels to it,
 
 Tries is the number of unanswered probes of the path before this probe. B means that the answer
 takes the path of the probe backwards, and both directions are used simultaneously
-(`hosts.ficonn.router`).
+(`pillarbox.hosts.ficonn.router`).
 
 The paper does not specify the packet format. The previous hop, which Algorithm 3 reads from the
 packet, has a separate field here, since some neighbours share a port.
@@ -20,9 +20,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from hosts.wire.dcn import MOST_UID
-from hosts.wire.header_layout import CHECKSUM, COUNT, Body, Field, HeaderLayout, WireError
-from hosts.wire.ipv4 import FLOW_FIELDS, FlowKey
+from pillarbox.hosts.wire.dcn import MOST_UID
+from pillarbox.hosts.wire.header_layout import CHECKSUM, COUNT, Body, Field, HeaderLayout, WireError
+from pillarbox.hosts.wire.ipv4 import FLOW_FIELDS, FlowKey
 
 BYZERO = 0xFFFFFFFF
 BYONE = 0xFFFFFFFE

@@ -2,13 +2,13 @@
 
 A `HeaderLayout` declares the fields of a header. This module adds the information for data planes:
 the fields that form the lookup key, the counters that change at every hop, and the fields of a path
-in the header. The eBPF program (`hosts.live.generated`), the forwarder's table
-(`hosts.live.numbers`) and the Wireshark dissector are generated from the declaration, so a new
-header is forwarded at full speed and is dissected like the others.
+in the header. The eBPF program (`pillarbox.hosts.live.generated`), the forwarder's table
+(`pillarbox.hosts.live.numbers`) and the Wireshark dissector are generated from the declaration, so
+a new header is forwarded at full speed and is dissected like the others.
 
-Headers are between Ethernet and IP under one ethertype (`hosts.wire.frame`). All begin with the
-same four bytes (`hosts.wire.dcn.beginning`); the first byte, version and length, distinguishes
-them. Each network defines the rest, which must include a checksum.
+Headers are between Ethernet and IP under one ethertype (`pillarbox.hosts.wire.frame`). All begin
+with the same four bytes (`pillarbox.hosts.wire.dcn.beginning`); the first byte, version and length,
+distinguishes them. Each network defines the rest, which must include a checksum.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from hosts.wire.header_layout import CHECKSUM, Field, HeaderLayout
-from topos.base.errors import require
+from pillarbox.hosts.wire.header_layout import CHECKSUM, Field, HeaderLayout
+from pillarbox.topos.base.errors import require
 
 WORD_BYTES = 4
 MOST_BYTES = 60  # maximum header size in bytes: 15 words in the length field
 MOST_KEY = 4  # maximum number of header fields in a lookup key
 IP_VERSION = 4
-# Names and sizes in bits of every header's first fields (`hosts.wire.dcn.beginning`).
+# Names and sizes in bits of every header's first fields (`pillarbox.hosts.wire.dcn.beginning`).
 BEGIN = [("version", 4), ("dhl", 4), ("protocol", 8), ("payload_length", 16)]
 
 
@@ -57,7 +57,7 @@ class Form:
         for valid, requirement in (
             (name.isidentifier(), "has a name that C can have"),
             (layout.fields[0].constant != IP_VERSION, "has another version than IP's"),
-            (begin == BEGIN, "begins with hosts.wire.dcn.beginning()"),
+            (begin == BEGIN, "begins with pillarbox.hosts.wire.dcn.beginning()"),
             (layout.size % WORD_BYTES == 0 and layout.size <= MOST_BYTES, "has 15 words at most"),
             (CHECKSUM in fields, f"has a {CHECKSUM}"),
             (0 < len(key) <= MOST_KEY, f"is looked up by 1 to {MOST_KEY} of its fields"),
@@ -86,7 +86,7 @@ class Form:
     def template(self, values: Sequence[int]) -> int:
         """Return a header as one number: constants, these values of key fields, else zeros.
 
-        >>> from hosts.wire.dcn import DCN
+        >>> from pillarbox.hosts.wire.dcn import DCN
         >>> DCN.forms[1].template((5, 9)).to_bytes(24, "big").hex(" ", 4)
         '16000000 00000000 01000000 00000000 00000005 00000009'
         """

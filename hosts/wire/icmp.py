@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hosts.wire.header_layout import checksum
-from hosts.wire.ipv4 import ECHO, ICMP, SIZE, Ipv4Header
+from pillarbox.hosts.wire.header_layout import checksum
+from pillarbox.hosts.wire.ipv4 import ECHO, ICMP, SIZE, Ipv4Header
 
 UNREACHABLE, NO_SUCH_HOST = 3, 1
 TIME_EXCEEDED, IN_TRANSIT = 11, 0

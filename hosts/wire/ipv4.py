@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from hosts.wire.header_layout import (
+from pillarbox.hosts.wire.header_layout import (
     CHECKSUM,
     Field,
     HeaderLayout,

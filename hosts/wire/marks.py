@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import struct
 
-from hosts.wire.ipv4 import Ipv4Header
-from topos.base.addressing import NO_PORTS, End, EndPorts
-from topos.base.topology import Topology
+from pillarbox.hosts.wire.ipv4 import Ipv4Header
+from pillarbox.topos.base.addressing import NO_PORTS, End, EndPorts
+from pillarbox.topos.base.topology import Topology
 
 # Type of service of traced packets, which data planes always pass to the router (see packet.h).
 # The value is DSCP 63, which is reserved for local use (RFC 2474).
@@ -48,7 +48,7 @@ def udp_payload(serial: int) -> bytes:
 def serial_of(data: bytes) -> int | None:
     """Return the serial number of a traced packet in a frame, None if the packet has none.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> serial_of(b"any header" + udp_packet(topos.parse("bcube,4,1"), 0, 5, serial=7))
     7
     """

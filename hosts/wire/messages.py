@@ -1,9 +1,9 @@
 """Bodies of control messages between servers.
 
 A body follows a DCN, BCube or IPv4 header, whose protocol number identifies the message
-(`hosts.wire.dcn.Protocol`). The papers define the content of messages, but no format. Here each
-body begins with two message-specific bytes and a checksum of the whole body, since the checksums of
-the headers cover only the headers. The body extends to the end of its packet.
+(`pillarbox.hosts.wire.dcn.Protocol`). The papers define the content of messages, but no format.
+Here each body begins with two message-specific bytes and a checksum of the whole body, since the
+checksums of the headers cover only the headers. The body extends to the end of its packet.
 
 Servers are encoded as uids, ports as the index of a server's port.
 """
@@ -14,9 +14,9 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
-from hosts.wire.dcn import MOST_UID, Protocol
-from hosts.wire.ficonn import PATH_PROBE, PathProbe
-from hosts.wire.header_layout import (
+from pillarbox.hosts.wire.dcn import MOST_UID, Protocol
+from pillarbox.hosts.wire.ficonn import PATH_PROBE, PathProbe
+from pillarbox.hosts.wire.header_layout import (
     CHECKSUM,
     COUNT,
     Body,
@@ -25,7 +25,7 @@ from hosts.wire.header_layout import (
     WireError,
     value_texts,
 )
-from hosts.wire.ipv4 import FLOW_FIELDS, FlowKey
+from pillarbox.hosts.wire.ipv4 import FLOW_FIELDS, FlowKey
 
 UNKNOWN_PORT = 255
 

@@ -1,8 +1,8 @@
 """Lookup keys and header changes with which a data plane repeats a relay's actions.
 
 Headers compute keys and changes (`relay_key` and `change` of `DcnHeader` and `BCubeHeader`),
-routers add them to their actions (`hosts.base.actions`), and the tables of a live server
-(`hosts.live.table`) use the keys to look packets up.
+routers add them to their actions (`pillarbox.hosts.base.actions`), and the tables of a live server
+(`pillarbox.hosts.live.table`) use the keys to look packets up.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from hosts.wire.header import ByHeader
-from hosts.wire.ipv4 import FlowKey
+from pillarbox.hosts.wire.header import ByHeader
+from pillarbox.hosts.wire.ipv4 import FlowKey
 
 # Lookup keys are dataclasses, not tuples, so that keys of different kinds never equal.
 
@@ -58,7 +58,7 @@ class HeaderChange(NamedTuple):
     becomes : ByHeader, optional
         Form and key fields of the forwarded header, if they differ.
     counts : tuple of str
-        Names of fields that this relay also counts (`hosts.wire.header.Header.at_times`).
+        Names of fields that this relay also counts (`pillarbox.hosts.wire.header.Header.at_times`).
     """
 
     becomes: ByHeader | None = None

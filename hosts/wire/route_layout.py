@@ -1,14 +1,14 @@
 """Headers with a source route: a path length, the number of completed hops, and hops of one byte.
 
-They begin with the 20 bytes of `hosts.wire.dcn.first_fields`. Hops after the end of the path are
-zero.
+They begin with the 20 bytes of `pillarbox.hosts.wire.dcn.first_fields`. Hops after the end of the
+path are zero.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from hosts.wire.header_layout import (
+from pillarbox.hosts.wire.header_layout import (
     CHECKSUM,
     HeaderLayout,
     WireError,

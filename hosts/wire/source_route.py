@@ -1,11 +1,12 @@
 """The source-route header: 40 bytes with the complete path of the packet, for every network.
 
-Packets of port addresses (`hosts.base.pinned_paths`) carry it. A hop is one byte: the index of the
-next server among the sender's links, in the order of their ports and, at a port, of the servers
-(`hosts.base.pinned_paths.links_in_order`). The first 20 bytes are those of DCell's header
-(`hosts.wire.dcn`) with version 5 and without retries and proxy, as in BCube's header. A relay looks
-the next hop up and changes two fields: the next hop index, which counts completed hops, and the
-checksum. The path length limits the number of hops, so relays do not decrement TTL.
+Packets of port addresses (`pillarbox.hosts.base.pinned_paths`) carry it. A hop is one byte: the
+index of the next server among the sender's links, in the order of their ports and, at a port, of
+the servers (`pillarbox.hosts.base.pinned_paths.links_in_order`). The first 20 bytes are those of
+DCell's header (`pillarbox.hosts.wire.dcn`) with version 5 and without retries and proxy, as in
+BCube's header. A relay looks the next hop up and changes two fields: the next hop index, which
+counts completed hops, and the checksum. The path length limits the number of hops, so relays do not
+decrement TTL.
 
 Not in any paper. Hops after the end of the path are zero.
 """
@@ -14,10 +15,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from hosts.wire.dcn import first_fields
-from hosts.wire.header import ByHeader, Header, Route
-from hosts.wire.header_layout import Field, HeaderLayout
-from hosts.wire.route_layout import RouteFields, RouteLayout
+from pillarbox.hosts.wire.dcn import first_fields
+from pillarbox.hosts.wire.header import ByHeader, Header, Route
+from pillarbox.hosts.wire.header_layout import Field, HeaderLayout
+from pillarbox.hosts.wire.route_layout import RouteFields, RouteLayout
 
 VERSION = 5  # 3 is the example's in docs/extending-routing.md, 4 is IP's
 SIZE = 40

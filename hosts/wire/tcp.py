@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hosts.wire.ipv4 import TCP
+from pillarbox.hosts.wire.ipv4 import TCP
 
 MPTCP = 30  # kind of the Multipath TCP option (RFC 8684, section 3)
 _END, _NO_OPERATION = 0, 1  # kinds of options that consist of one byte

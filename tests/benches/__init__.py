@@ -12,6 +12,6 @@ Consecutive rows with the same keys are printed as one table; None is printed as
 the last two, ``pillarbox bench`` ends with exit code 1.
 
 Files that begin with an underscore contain code that benches share; `_frame` finds the benches and
-prints their rows. `experiments.lab.linux.measurement` measures times in turns, and memory in
-separate processes.
+prints their rows. `pillarbox.experiments.lab.linux.measurement` measures times in turns, and memory
+in separate processes.
 """

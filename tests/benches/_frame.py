@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import tests.benches
-from experiments.base.processes import proc_field
-from experiments.lab.linux.measurement import in_child
-from topos.base.errors import UnknownNameError, meant
+from pillarbox.experiments.base.processes import proc_field
+from pillarbox.experiments.lab.linux.measurement import in_child
+from pillarbox.topos.base.errors import UnknownNameError, meant
 
 Row: TypeAlias = dict[str, Any]
 BAD_OUTCOMES = ("missed", "failed")

@@ -9,15 +9,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from topos.base.topology import Topology
+from pillarbox.topos.base.topology import Topology
 
 if TYPE_CHECKING:
-    from experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.lab.emulation.lab import Lab
 
 
 def hindrance(plane: str = "") -> str:
     """Return the reason why a live lab cannot run on this machine, empty if one can."""
-    from hosts.live.lab_programs import available
+    from pillarbox.hosts.live.lab_programs import available
 
     if os.geteuid():
         return "network namespaces need root"
@@ -27,11 +27,11 @@ def hindrance(plane: str = "") -> str:
 @contextmanager
 def sandboxed(topology: Topology, **settings: Any) -> Iterator[Lab]:
     """Yield a converged live lab; this process stays in the lab's sandbox afterwards."""
-    from experiments.lab.linux import sandbox
+    from pillarbox.experiments.lab.linux import sandbox
 
     sandbox.enter()
-    from experiments.lab.emulation.local_fabric import running
-    from hosts.live.settings import LabSettings
+    from pillarbox.experiments.lab.emulation.local_fabric import running
+    from pillarbox.hosts.live.settings import LabSettings
 
     with (
         tempfile.TemporaryDirectory() as folder,

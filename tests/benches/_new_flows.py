@@ -19,7 +19,7 @@ from contextlib import suppress
 from itertools import count
 from typing import NamedTuple
 
-from hosts.linux.calls import enter
+from pillarbox.hosts.linux.calls import enter
 
 PORT = 9  # UDP port of the receivers: discard (RFC 863)
 FIRST_PORT, PORTS = 10_000, 50_000  # range of the flows' UDP source ports, used in turn

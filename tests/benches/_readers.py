@@ -17,12 +17,12 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
+from pillarbox.topos.base.errors import PillarboxError, require
+from pillarbox.topos.base.spec import kinds, network, parse
 from tests.benches import _mutations as mutations
 from tests.benches import _run_readers as runs
 from tests.benches import _socket_readers as sockets
 from tests.benches._mutations import Mutator, json_corpus, text_corpus
-from topos.base.errors import PillarboxError, require
-from topos.base.spec import kinds, network, parse
 
 # Maximum number of flows, or of chunks of a collective operation, in a fuzzed experiment plan.
 MOST_FLOWS = 20_000
@@ -266,10 +266,10 @@ def _fault_corpus() -> tuple[bytes, ...]:
 
 @contextmanager
 def _fault_reader() -> Iterator[Callable[[bytes], object]]:
-    from experiments.models.workloads.workload import Workload
-    from experiments.runs.plans.experiment import FaultAt
-    from experiments.runs.plans.fault_schedule import schedule
-    from hosts.base.failures import parse_failures
+    from pillarbox.experiments.models.workloads.workload import Workload
+    from pillarbox.experiments.runs.plans.experiment import FaultAt
+    from pillarbox.experiments.runs.plans.fault_schedule import schedule
+    from pillarbox.hosts.base.failures import parse_failures
 
     topology, workload = parse("bcube,2,1"), Workload(duration_s=10.0)
 
@@ -302,7 +302,7 @@ def _experiment_corpus() -> tuple[bytes, ...]:
 
 @contextmanager
 def _experiment_reader() -> Iterator[Callable[[bytes], object]]:
-    from experiments.runs.plans import loading
+    from pillarbox.experiments.runs.plans import loading
 
     with (
         _lowered_flow_limits(),
@@ -314,9 +314,9 @@ def _experiment_reader() -> Iterator[Callable[[bytes], object]]:
 @contextmanager
 def _lowered_flow_limits() -> Iterator[None]:
     """Lower the limits on an experiment's flows for fuzzing, whose memory limit is small."""
-    from experiments.models.workloads import arrivals, patterns
-    from experiments.models.workloads.collectives import graph, plan
-    from experiments.runs.plans import drawn_arrivals
+    from pillarbox.experiments.models.workloads import arrivals, patterns
+    from pillarbox.experiments.models.workloads.collectives import graph, plan
+    from pillarbox.experiments.runs.plans import drawn_arrivals
 
     with ExitStack() as stack:
         for module in (arrivals, patterns, drawn_arrivals):
@@ -328,8 +328,8 @@ def _lowered_flow_limits() -> Iterator[None]:
 
 def _compute_orders(experiment: Any) -> None:
     """Compute the trial orders of a fuzzed experiment plan, as `run --dry-run` does."""
-    from experiments.runs.plans.trials import blocks
-    from experiments.runs.trials.experiment_run import order_of
+    from pillarbox.experiments.runs.plans.trials import blocks
+    from pillarbox.experiments.runs.trials.experiment_run import order_of
 
     for trial in next(blocks(experiment)):
         for fault in order_of(experiment, trial).faults:
@@ -345,9 +345,9 @@ def _override_corpus() -> tuple[bytes, ...]:
 
 @contextmanager
 def _override_reader() -> Iterator[Callable[[bytes], object]]:
-    from experiments.runs.plans import loading
-    from experiments.runs.plans.overrides import overridden
-    from experiments.runs.plans.values import plain
+    from pillarbox.experiments.runs.plans import loading
+    from pillarbox.experiments.runs.plans.overrides import overridden
+    from pillarbox.experiments.runs.plans.values import plain
 
     quick = loading.load("quick")
 
@@ -371,7 +371,7 @@ def _plan_corpus() -> tuple[bytes, ...]:
 
 @contextmanager
 def _plan_reader() -> Iterator[Callable[[bytes], object]]:
-    from experiments.runs.plans.loading import experiment_of
+    from pillarbox.experiments.runs.plans.loading import experiment_of
 
     with _lowered_flow_limits():
         yield lambda data: _compute_orders(experiment_of(_table(data)))
@@ -388,7 +388,7 @@ def _table(data: bytes) -> dict[str, Any]:
 
 @contextmanager
 def _hosts_file_reader() -> Iterator[Callable[[bytes], object]]:
-    from experiments.apps.cluster.ssh_hosts import read
+    from pillarbox.experiments.apps.cluster.ssh_hosts import read
 
     with _file_reader("HOSTS.toml", lambda file: read(file).ssh("a")) as reading:
         yield reading
@@ -406,7 +406,7 @@ def _trace_corpus() -> tuple[bytes, ...]:
 def _trace_reader(ending: str) -> Callable[[], Any]:
     @contextmanager
     def prepared() -> Iterator[Callable[[bytes], object]]:
-        from experiments.models.workloads.traces import read_trace
+        from pillarbox.experiments.models.workloads.traces import read_trace
 
         topology = parse("bcube,2,1")
         with _file_reader(f"flows{ending}", lambda file: read_trace(topology, file)) as read:
@@ -443,15 +443,19 @@ def _parquet_corpus() -> tuple[bytes, ...]:
 
 @contextmanager
 def _flow_sizes_reader() -> Iterator[Callable[[bytes], object]]:
-    from experiments.models.workloads.sizes import read_sizes
+    from pillarbox.experiments.models.workloads.sizes import read_sizes
 
     with _file_reader("mine.cdf", lambda file: read_sizes(file).mean_bytes) as read:
         yield read
 
 
 def _read_report(data: bytes) -> None:
-    from experiments.lab.traffic.iperf3_output import cut_intervals, intervals_in, report_in
-    from experiments.models.workloads.flows import Flow
+    from pillarbox.experiments.lab.traffic.iperf3_output import (
+        cut_intervals,
+        intervals_in,
+        report_in,
+    )
+    from pillarbox.experiments.models.workloads.flows import Flow
 
     report = report_in(data.decode(errors="replace"))
     for flow in (Flow(0, 1, 2, volume_bytes=200_000), Flow(0, 1, 2, duration_s=0.15)):
@@ -462,9 +466,9 @@ def _read_report(data: bytes) -> None:
 
 
 def _capture_corpus() -> tuple[bytes, ...]:
-    from experiments.lab.observe.pcapng import Interface, Writer
-    from hosts.wire.dcn import DcnHeader, Protocol
-    from hosts.wire.marks import udp_packet
+    from pillarbox.experiments.lab.observe.pcapng import Interface, Writer
+    from pillarbox.hosts.wire.dcn import DcnHeader, Protocol
+    from pillarbox.hosts.wire.marks import udp_packet
 
     found = []
     for spec, routing in (("dcell,2,1", "dfr"), ("tree,2,2", "shortest")):
@@ -483,7 +487,7 @@ def _capture_corpus() -> tuple[bytes, ...]:
 
 @contextmanager
 def _capture_reader() -> Iterator[Callable[[bytes], object]]:
-    from experiments.lab.observe.packet_paths import paths_in_capture
+    from pillarbox.experiments.lab.observe.packet_paths import paths_in_capture
 
     with _file_reader("lab.pcapng", lambda file: paths_in_capture(file, None, None, ())) as read:
         yield read
@@ -494,7 +498,7 @@ def _capture_reader() -> Iterator[Callable[[bytes], object]]:
 
 @contextmanager
 def _event_times_reader() -> Iterator[Callable[[bytes], object]]:
-    from experiments.apps.teaching.lateness import times_of
+    from pillarbox.experiments.apps.teaching.lateness import times_of
 
     with _file_reader("times.csv", times_of) as read:
         yield read

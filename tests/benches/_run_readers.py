@@ -42,7 +42,7 @@ def manifest_reader() -> Iterator[Callable[[bytes], object]]:
 
 
 def trial_corpus() -> tuple[bytes, ...]:
-    from experiments.runs.trust.readings import MachineReadings
+    from pillarbox.experiments.runs.trust.readings import MachineReadings
 
     told = {"trial": 0, "system": "bcube,2,1 bsr", "repeat": 0, "valid": True, "seed": 1}
     told |= {"status": "completed", "reason": "", "flows": 12, "failed_flows": 0}
@@ -86,10 +86,10 @@ def _run_folder() -> Iterator[Path]:
 
 def read_run(folder: Path) -> None:
     """Read a fuzzed experiment run's folder as `compare-runs` and `run --resume` do."""
-    from experiments.runs.plans.loading import experiment_of
-    from experiments.runs.plans.values import differences
-    from experiments.runs.trials import records
-    from experiments.runs.trials.summary import totals_text, verdict_text
+    from pillarbox.experiments.runs.plans.loading import experiment_of
+    from pillarbox.experiments.runs.plans.values import differences
+    from pillarbox.experiments.runs.trials import records
+    from pillarbox.experiments.runs.trials.summary import totals_text, verdict_text
 
     run = records.load(folder)
     experiment_of(run.manifest["plan"])
@@ -100,10 +100,10 @@ def read_run(folder: Path) -> None:
 
 def report_run(folder: Path) -> None:
     """Read a possibly partial run as `report` does, and compare the run with itself."""
-    from experiments.runs.reporting.report_page import _template_values
-    from experiments.runs.reporting.run_reading import read
-    from experiments.runs.trials import records
-    from experiments.runs.trials.diff import difference, text_of
+    from pillarbox.experiments.runs.reporting.report_page import _template_values
+    from pillarbox.experiments.runs.reporting.run_reading import read
+    from pillarbox.experiments.runs.trials import records
+    from pillarbox.experiments.runs.trials.diff import difference, text_of
 
     _template_values(read(folder), [], [])
     run = records.load(folder)
@@ -111,7 +111,7 @@ def report_run(folder: Path) -> None:
 
 
 def flow_record_corpus() -> tuple[bytes, ...]:
-    from experiments.runs.trials.records import frame
+    from pillarbox.experiments.runs.trials.records import frame
 
     row = {"trial": 0, "system": "a", "repeat": 0, "valid": True, "flow": 0, "source": "0.0"}
     row |= {"destination": "1.1", "tool": "generator", "status": "completed", "reason": ""}
@@ -127,7 +127,7 @@ def flow_record_corpus() -> tuple[bytes, ...]:
 
 @contextmanager
 def flow_record_reader() -> Iterator[Callable[[bytes], object]]:
-    from experiments.runs.trials.records import Run, trial_folder
+    from pillarbox.experiments.runs.trials.records import Run, trial_folder
 
     with _run_folder() as folder:
         file = trial_folder(folder, 0) / "flows.parquet"

@@ -15,9 +15,9 @@ from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
+from pillarbox.topos.base.errors import PillarboxError, UnknownNameError, require
+from pillarbox.topos.base.spec import parse
 from tests.benches._mutations import json_corpus
-from topos.base.errors import PillarboxError, UnknownNameError, require
-from topos.base.spec import parse
 
 
 def page_request_corpus() -> tuple[bytes, ...]:
@@ -30,8 +30,8 @@ def page_request_corpus() -> tuple[bytes, ...]:
 
 
 def read_page_request(data: bytes) -> None:
-    from experiments.apps.page.access import is_own_host
-    from experiments.apps.page.server import _terminal_size, checked
+    from pillarbox.experiments.apps.page.access import is_own_host
+    from pillarbox.experiments.apps.page.server import _terminal_size, checked
 
     text = data.decode(errors="replace")
     is_own_host(text, "lab.example")
@@ -50,8 +50,8 @@ def gate_request_corpus() -> tuple[bytes, ...]:
 
 
 def read_gate_request(data: bytes) -> None:
-    from experiments.apps.page import shells
-    from experiments.apps.page.gate import checked, read
+    from pillarbox.experiments.apps.page import shells
+    from pillarbox.experiments.apps.page.gate import checked, read
 
     asked = checked(read(data)[1])
     if asked["ask"] in shells.DEEDS:
@@ -78,7 +78,7 @@ def lab_request_corpus() -> tuple[bytes, ...]:
 @contextmanager
 def lab_request_reader() -> Iterator[Callable[[bytes], object]]:
     """Yield the request reader of a lab's control service, with a stub as the lab."""
-    from experiments.runs.control.service import Service, _request
+    from pillarbox.experiments.runs.control.service import Service, _request
 
     topology = parse("bcube,2,1")
     lab = _LabStub(topology)
@@ -111,7 +111,7 @@ def server_request_corpus() -> tuple[bytes, ...]:
 @contextmanager
 def server_request_reader() -> Iterator[Callable[[bytes], object]]:
     """Yield a function that sends a fuzz input to the control socket of a server's forwarder."""
-    from hosts.live.control import ControlSocket
+    from pillarbox.hosts.live.control import ControlSocket
 
     watched: dict[int, Callable[[], None]] = {}
     known = {"state": {"drops": {}}, "log": []}
@@ -152,7 +152,7 @@ def grading_answer_corpus() -> tuple[bytes, ...]:
 
 
 def grading_errors() -> tuple[type[Exception], ...]:
-    from experiments.apps.teaching.child import ChildKilled, StudentError
+    from pillarbox.experiments.apps.teaching.child import ChildKilled, StudentError
 
     return StudentError, ChildKilled
 
@@ -160,7 +160,7 @@ def grading_errors() -> tuple[type[Exception], ...]:
 @contextmanager
 def grading_answer_reader() -> Iterator[Callable[[bytes], object]]:
     """Yield a function by which the grader reads a fuzz input as a sealed child's answer."""
-    from experiments.apps.teaching.child import SealedChild
+    from pillarbox.experiments.apps.teaching.child import SealedChild
 
     keeper: Any = SimpleNamespace(printed=[], waited_s=0.0, end=lambda _: 0)
 
@@ -183,6 +183,6 @@ def machine_ready_corpus() -> tuple[bytes, ...]:
 
 @contextmanager
 def machine_ready_reader() -> Iterator[Callable[[bytes], object]]:
-    from experiments.apps.cluster.dask_processes import address_in
+    from pillarbox.experiments.apps.cluster.dask_processes import address_in
 
     yield lambda data: address_in(data, lambda: "it left no message")

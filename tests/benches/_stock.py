@@ -1,7 +1,7 @@
 """Stock Mininet as a lab: its servers, bridges, cables and shapers, measured like Pillarbox's own.
 
 This program is the process of a trial, and receives an order like
-`experiments.runs.trials.trial_worker`.
+`pillarbox.experiments.runs.trials.trial_worker`.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from mininet.net import Mininet
 from mininet.node import Host
 from mininet.nodelib import LinuxBridge
 
-from experiments.lab.emulation.cable_shapes import CableShape, CableShapes
-from experiments.lab.emulation.lab import Lab
-from experiments.lab.emulation.lab_network import allow_open_files
-from experiments.lab.emulation.local_fabric import LocalFabric
-from experiments.lab.linux.namespaces import Namespace, fabric
-from experiments.runs.trials import trial_worker
-from experiments.runs.trials.order import TrialMeasurements, TrialOrder
-from hosts.linux.calls import enter
-from hosts.linux.netlink import Netlink
-from topos.base.emulated import emulated
-from topos.base.spec import parse
+from pillarbox.experiments.lab.emulation.cable_shapes import CableShape, CableShapes
+from pillarbox.experiments.lab.emulation.lab import Lab
+from pillarbox.experiments.lab.emulation.lab_network import allow_open_files
+from pillarbox.experiments.lab.emulation.local_fabric import LocalFabric
+from pillarbox.experiments.lab.linux.namespaces import Namespace, fabric
+from pillarbox.experiments.runs.trials import trial_worker
+from pillarbox.experiments.runs.trials.order import TrialMeasurements, TrialOrder
+from pillarbox.hosts.linux.calls import enter
+from pillarbox.hosts.linux.netlink import Netlink
+from pillarbox.topos.base.emulated import emulated
+from pillarbox.topos.base.spec import parse
 
 
 class _ShellNamespace(Namespace):

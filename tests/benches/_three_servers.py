@@ -18,23 +18,29 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments.lab.linux import cable_programs
-from experiments.lab.linux.kernel_settings import KernelSettings
-from hosts.linux import tcx
-from hosts.linux.calls import in_new_namespace, inside
-from hosts.live.devices import (
+from pillarbox.experiments.lab.linux import cable_programs
+from pillarbox.experiments.lab.linux.kernel_settings import KernelSettings
+from pillarbox.hosts.linux import tcx
+from pillarbox.hosts.linux.calls import in_new_namespace, inside
+from pillarbox.hosts.live.devices import (
     APPLICATION_INTERFACE,
     Tun,
 )
-from hosts.live.kernel_table import KernelTable, TablePort
-from hosts.live.lab_programs import FORWARD, ServerPrograms, SingleServerPrograms
-from hosts.live.table import Action, DeliverDecision, PushDecision, RelayDecision, UnwrapDecision
-from hosts.wire.bcube import BCUBE, BCubeHeader, Hop
-from hosts.wire.dcn import DcnHeader, Protocol
-from hosts.wire.header import ByHeader
-from hosts.wire.ipv4 import IP_IN_IP, TCP, FlowKey, Ipv4Header
-from hosts.wire.relay_keys import ByDestination, ByFlow, ByTunnel, HeaderChange, RelayKey
-from topos.base.addressing import FIRST_HOST, dotted_quad
+from pillarbox.hosts.live.kernel_table import KernelTable, TablePort
+from pillarbox.hosts.live.lab_programs import FORWARD, ServerPrograms, SingleServerPrograms
+from pillarbox.hosts.live.table import (
+    Action,
+    DeliverDecision,
+    PushDecision,
+    RelayDecision,
+    UnwrapDecision,
+)
+from pillarbox.hosts.wire.bcube import BCUBE, BCubeHeader, Hop
+from pillarbox.hosts.wire.dcn import DcnHeader, Protocol
+from pillarbox.hosts.wire.header import ByHeader
+from pillarbox.hosts.wire.ipv4 import IP_IN_IP, TCP, FlowKey, Ipv4Header
+from pillarbox.hosts.wire.relay_keys import ByDestination, ByFlow, ByTunnel, HeaderChange, RelayKey
+from pillarbox.topos.base.addressing import FIRST_HOST, dotted_quad
 
 A, RELAY, B = range(3)
 MTU = 1500

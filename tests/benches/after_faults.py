@@ -8,20 +8,20 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
-from experiments.lab.linux.measurement import in_child
-from experiments.runs.plans.fault_schedule import fault_targets
-from hosts.base.algorithms import route
-from hosts.base.fault_kinds import FAULT_KINDS, RACK
-from hosts.base.faults import Fault
-from hosts.base.shortest import shortest_path
+from pillarbox.experiments.lab.linux.measurement import in_child
+from pillarbox.experiments.runs.plans.fault_schedule import fault_targets
+from pillarbox.hosts.base.algorithms import route
+from pillarbox.hosts.base.fault_kinds import FAULT_KINDS, RACK
+from pillarbox.hosts.base.faults import Fault
+from pillarbox.hosts.base.shortest import shortest_path
+from pillarbox.topos.base.spec import parse
+from pillarbox.topos.base.topology import Topology
 from tests.benches._frame import Row
 from tests.benches._labs import hindrance, sandboxed
 from tests.benches.failover import LOAD_MBIT, LOAD_MTU, RATE_MBIT, Load
-from topos.base.spec import parse
-from topos.base.topology import Topology
 
 if TYPE_CHECKING:
-    from experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.lab.emulation.lab import Lab
 
 NETWORKS = ("dpillar,4,2", "dcell,4,1", "bcube,4,1", "ficonn,4,1")
 PLANES = ("ebpf", "python")
@@ -132,8 +132,8 @@ class FaultLosses(NamedTuple):
 
 def ping_losses_of_fault(lab: Lab, fault: Fault) -> FaultLosses:
     """Inject a fault, ping all pairs in rounds, repair it, and return the losses."""
-    from experiments.runs.control.queries import pingall
-    from experiments.runs.trials.trial_faults import begun
+    from pillarbox.experiments.runs.control.queries import pingall
+    from pillarbox.experiments.runs.trials.trial_faults import begun
 
     lab.wait_converged()
     repair = begun(lab, fault)

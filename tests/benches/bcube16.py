@@ -15,17 +15,17 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from experiments.base.processes import ended, forked
-from experiments.lab.linux.measurement import in_child
-from hosts.base.algorithms import route
-from hosts.base.path import Path
+from pillarbox.experiments.base.processes import ended, forked
+from pillarbox.experiments.lab.linux.measurement import in_child
+from pillarbox.hosts.base.algorithms import route
+from pillarbox.hosts.base.path import Path
+from pillarbox.topos.base.spec import parse
+from pillarbox.topos.base.topology import Topology
 from tests.benches._frame import Row
 from tests.benches._labs import hindrance, sandboxed
-from topos.base.spec import parse
-from topos.base.topology import Topology
 
 if TYPE_CHECKING:
-    from experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.lab.emulation.lab import Lab
 
 NETWORK, ROUTING = "bcube,4,1", "bsr"
 KERNEL_ROUTING = "bcube"  # BCube routing whose paths the kernel-routed baseline uses
@@ -187,11 +187,11 @@ def _ebpf_forwarded_network(topology: Topology, plane: str) -> Iterator[Any]:
 @contextmanager
 def _kernel_routed_network(topology: Topology, *, straight_on: bool) -> Iterator[Any]:
     """Yield a network of plain IP routers, with kernel routes for all flows both ways."""
-    from experiments.lab.linux import sandbox
+    from pillarbox.experiments.lab.linux import sandbox
 
     sandbox.enter()
-    from experiments.lab.emulation.lab_network import LabNet
-    from experiments.lab.linux.namespaces import write_sysctl
+    from pillarbox.experiments.lab.emulation.lab_network import LabNet
+    from pillarbox.experiments.lab.linux.namespaces import write_sysctl
 
     commands: dict[int, list[str]] = {server: [] for server in range(topology.servers)}
     for path in flows(topology):

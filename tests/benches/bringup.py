@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from experiments.base.processes import all_processes, kernel_mib, shared_mib
-from experiments.lab.linux.measurement import BenchmarkCaseResult, in_child
+from pillarbox.experiments.base.processes import all_processes, kernel_mib, shared_mib
+from pillarbox.experiments.lab.linux.measurement import BenchmarkCaseResult, in_child
+from pillarbox.topos.base.spec import parse
 from tests.benches._frame import Row
-from topos.base.spec import parse
 
 QUICK = ("bcube,4,1",)
 FULL = ("bcube,4,3", "dcell,4,2")
@@ -74,14 +74,14 @@ def _row(spec: str, builder: str, results: list[BenchmarkCaseResult]) -> Row:
 
 def up_and_down(spec: str, builder: str) -> dict[str, float]:
     """Start, check and stop a network in a sandbox; return the times and the memory use."""
-    from experiments.lab.linux import sandbox
+    from pillarbox.experiments.lab.linux import sandbox
 
     sandbox.enter()
     from mininet.log import setLogLevel
     from mininet.nodelib import LinuxBridge  # noqa: F401 - no builder pays for an import
 
-    from experiments.lab.emulation.lab_network import LabNet  # noqa: F401
-    from experiments.lab.linux.namespaces import fabric
+    from pillarbox.experiments.lab.emulation.lab_network import LabNet  # noqa: F401
+    from pillarbox.experiments.lab.linux.namespaces import fabric
 
     setLogLevel("critical")
     kernel_mib, processes, processes_mib = _memory_use()
@@ -129,8 +129,8 @@ def _stock(spec: str) -> Any:
     from mininet.node import Host
     from mininet.nodelib import LinuxBridge
 
-    from experiments.lab.emulation.lab_network import allow_open_files
-    from topos.base.emulated import emulated
+    from pillarbox.experiments.lab.emulation.lab_network import allow_open_files
+    from pillarbox.topos.base.emulated import emulated
 
     allow_open_files()
     # Skip Mininet's initialization, which changes kernel settings of the whole machine.
@@ -140,7 +140,7 @@ def _stock(spec: str) -> Any:
 
 
 def _ours(spec: str) -> Any:
-    from experiments.lab.emulation.lab_network import LabNet
+    from pillarbox.experiments.lab.emulation.lab_network import LabNet
 
     return LabNet(parse(spec), rate_mbit=RATE_MBIT, forwarders=False)
 

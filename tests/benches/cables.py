@@ -8,10 +8,10 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from experiments.lab.linux.measurement import in_child, interleaved, medians, ratios
+from pillarbox.experiments.lab.linux.measurement import in_child, interleaved, medians, ratios
+from pillarbox.topos.base.spec import parse
+from pillarbox.topos.bcube import BCube
 from tests.benches._frame import Row
-from topos.base.spec import parse
-from topos.bcube import BCube
 
 LARGE = ("bcube,8,6", "dcell,6,3", "dpillar,48,4", "ficonn,16,3")
 SMALL = ("bcube,4,3", "dcell,4,2")

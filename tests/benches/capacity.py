@@ -9,12 +9,12 @@ from functools import partial
 from itertools import permutations
 from typing import TYPE_CHECKING
 
+from pillarbox.topos.base.errors import PillarboxError
+from pillarbox.topos.base.spec import parse
 from tests.benches._frame import Row
-from topos.base.errors import PillarboxError
-from topos.base.spec import parse
 
 if TYPE_CHECKING:
-    from experiments.runs.trials.greedy import Tried
+    from pillarbox.experiments.runs.trials.greedy import Tried
 
 NETWORKS = ("bcube,4,1", "dcell,4,1", "ficonn,4,2", "dpillar,4,3", "tree,4,4")
 QUICK_NETWORKS = ("bcube,2,1", "tree,2,2")
@@ -82,7 +82,7 @@ def _largest_rate_mbit(try_at: Callable[[float], Tried]) -> float:
     A binary search is wrong: at low rates, where TCP sends single segments, trials may be worse
     again.
     """
-    from experiments.runs.trials.calibration import SCALE_MBIT, confirmed
+    from pillarbox.experiments.runs.trials.calibration import SCALE_MBIT, confirmed
 
     def good(rate_mbit: float) -> bool:
         tried = _with_goodput_bound(try_at(rate_mbit))
@@ -98,8 +98,8 @@ def _largest_rate_mbit(try_at: Callable[[float], Tried]) -> float:
 
 def _flow_duration_s(network: str, mtu: int) -> float:
     """Return the duration of the flows in seconds, which is equal for all cable rates."""
-    from experiments.models.fluid.ideal import ideal
-    from experiments.models.workloads.flows import Flow
+    from pillarbox.experiments.models.fluid.ideal import ideal
+    from pillarbox.experiments.models.workloads.flows import Flow
 
     topology, rate_bps = parse(network), 1e9
     pairs = enumerate(permutations(range(topology.servers), 2))
@@ -117,8 +117,8 @@ def _run_trial(
     rate_mbit: float,
 ) -> Tried:
     """Run a trial at a cable rate, append the result to `tries`, and return it."""
-    from experiments.runs.plans.experiment import System
-    from experiments.runs.trials.greedy import all_to_all, tried
+    from pillarbox.experiments.runs.plans.experiment import System
+    from pillarbox.experiments.runs.trials.greedy import all_to_all, tried
 
     tool, worker = BUILDERS[builder]
     workload = replace(all_to_all(length_s), tool=tool)

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from experiments.lab.linux.measurement import interleaved, medians, ratios
+from pillarbox.experiments.lab.linux.measurement import interleaved, medians, ratios
+from pillarbox.topos.base.spec import parse
+from pillarbox.topos.base.topology import Topology
 from tests.benches._frame import Row, from_child
-from topos.base.spec import parse
-from topos.base.topology import Topology
 
 if TYPE_CHECKING:
-    from experiments.models.arrays import Ints
+    from pillarbox.experiments.models.arrays import Ints
 
 LARGE = (
     ("bcube,4,9", "bcube"),
@@ -76,14 +76,14 @@ def _flows_row(spec: str, name: str, flows: int) -> Row:
 
 def flows_s(spec: str, name: str, flows: int) -> dict[str, float]:
     """Return the time of each step of simulating random flows, and the paths per second."""
-    from experiments.models.fluid.directed_links import link_count
-    from experiments.models.fluid.rates import (
+    from pillarbox.experiments.models.fluid.directed_links import link_count
+    from pillarbox.experiments.models.fluid.rates import (
         bottleneck_throughput,
         equal_share_rates_bps,
         link_loads,
         max_min,
     )
-    from experiments.models.simulator.paths import routes
+    from pillarbox.experiments.models.simulator.paths import routes
 
     network = parse(spec)
     few = routes(network, name, *_random_flows(network, 10))
@@ -114,8 +114,8 @@ def _arriving_row(spec: str, load: float, flows: int) -> Row:
 
 def arriving(spec: str, load: float, flows: int) -> dict[str, float]:
     """Return the time to generate and simulate randomly arriving flows, in total and per event."""
-    from experiments.models.arrivals.arrival_request import ArrivalRequest
-    from experiments.models.arrivals.simulated_arrivals import goodput_bps, simulate
+    from pillarbox.experiments.models.arrivals.arrival_request import ArrivalRequest
+    from pillarbox.experiments.models.arrivals.simulated_arrivals import goodput_bps, simulate
 
     def asked(network: Topology) -> ArrivalRequest:
         bps = goodput_bps(network, "", 1e9)
@@ -144,7 +144,11 @@ def search(spec: str) -> dict[str, float]:
     """Return the time of a shortest path search from 64 servers, and the path lengths."""
     import numpy
 
-    from experiments.models.simulator.breadth_first import SOURCES, distances, mean_and_deviation
+    from pillarbox.experiments.models.simulator.breadth_first import (
+        SOURCES,
+        distances,
+        mean_and_deviation,
+    )
 
     distances(parse("dcell,2,1"), numpy.arange(2))
     network = parse(spec)
@@ -167,7 +171,7 @@ def _outcome(steps: tuple[str, ...], row: Row) -> str:
 def _random_flows(network: Topology, flows: int) -> tuple[Ints, Ints]:
     import numpy
 
-    from experiments.models.simulator.flow_arrays import random_flows
+    from pillarbox.experiments.models.simulator.flow_arrays import random_flows
 
     return random_flows(network.servers, flows, numpy.random.default_rng(1))
 
@@ -209,15 +213,15 @@ def compare(spec: str, name: str, rounds: int) -> dict[str, float]:
 
 
 def _load_arrays(network: Topology, name: str, sources: Ints, destinations: Ints) -> None:
-    from experiments.models.fluid.directed_links import link_count
-    from experiments.models.fluid.rates import link_loads
-    from experiments.models.simulator.paths import routes
+    from pillarbox.experiments.models.fluid.directed_links import link_count
+    from pillarbox.experiments.models.fluid.rates import link_loads
+    from pillarbox.experiments.models.simulator.paths import routes
 
     link_loads(routes(network, name, sources, destinations), None, link_count(network))
 
 
 def _load_graph(graph: Any, network: Topology, name: str, pairs: list[tuple[int, int]]) -> None:
-    from hosts.base.algorithms import algorithms
+    from pillarbox.hosts.base.algorithms import algorithms
 
     path = algorithms(network)[name].path
     assert path

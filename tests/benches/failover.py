@@ -11,21 +11,21 @@ from contextlib import ExitStack, closing, contextmanager, nullcontext
 from itertools import islice, permutations
 from typing import TYPE_CHECKING, NamedTuple
 
-from experiments.lab.linux.measurement import in_child
-from experiments.models.workloads.flows import COMPLETED, Flow, FlowResult, Sending
-from experiments.runs.plans.fault_schedule import failures_of
-from hosts.base.algorithms import SHORTEST, algorithms, route
-from hosts.base.faults import Fault
-from hosts.base.path import Path, Step
-from hosts.live.devices import APPLICATION_INTERFACE
+from pillarbox.experiments.lab.linux.measurement import in_child
+from pillarbox.experiments.models.workloads.flows import COMPLETED, Flow, FlowResult, Sending
+from pillarbox.experiments.runs.plans.fault_schedule import failures_of
+from pillarbox.hosts.base.algorithms import SHORTEST, algorithms, route
+from pillarbox.hosts.base.faults import Fault
+from pillarbox.hosts.base.path import Path, Step
+from pillarbox.hosts.live.devices import APPLICATION_INTERFACE
+from pillarbox.topos.base.errors import PillarboxError
+from pillarbox.topos.base.spec import parse
+from pillarbox.topos.base.topology import Topology
 from tests.benches._frame import Row
 from tests.benches._labs import hindrance, sandboxed
-from topos.base.errors import PillarboxError
-from topos.base.spec import parse
-from topos.base.topology import Topology
 
 if TYPE_CHECKING:
-    from experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.lab.emulation.lab import Lab
 
 NETWORKS = ("dpillar,4,2", "dcell,4,1", "bcube,4,1", "ficonn,4,1")
 PLANES = ("ebpf", "python")
@@ -148,7 +148,7 @@ def flow_gaps_by_fault(
     network: str, plane: str, timers: str, loaded: bool, faults: Sequence[str], turns: int
 ) -> dict[str, Row]:
     """Inject faults into a lab in a sandbox; return the gaps in a TCP flow by fault."""
-    from experiments.lab.linux.namespaces import write_sysctl
+    from pillarbox.experiments.lab.linux.namespaces import write_sysctl
 
     topology, case = parse(network), FailoverCase(network, plane, timers, loaded, faults, turns)
     found: dict[str, list[FaultEffect]] = {fault: [] for fault in faults}
@@ -184,7 +184,7 @@ class Load:
     """
 
     def __init__(self, lab: Lab, ends: tuple[int, int]) -> None:
-        from experiments.models.fluid.ideal import ideal
+        from pillarbox.experiments.models.fluid.ideal import ideal
 
         self._lab = lab
         everyone = permutations(range(lab.topology.servers), 2)
@@ -202,8 +202,8 @@ class Load:
     @contextmanager
     def running(self) -> Iterator[None]:
         """Send the background load for the duration of a `with` block."""
-        from experiments.lab.traffic.generator import Generator
-        from experiments.runs.trust.machine import between, machine
+        from pillarbox.experiments.lab.traffic.generator import Generator
+        from pillarbox.experiments.runs.trust.machine import between, machine
 
         sending = Sending(CONTROL, TIME_LIMIT_S, TIME_LIMIT_S, self._flow_bps)
         cpus = len(os.sched_getaffinity(0))  # number of traffic generator processes
@@ -253,9 +253,9 @@ class FaultEffect(NamedTuple):
 
 def _measured_fault_effect(lab: Lab, ends: tuple[int, int], fault: str) -> FaultEffect:
     """Inject a fault on the path of a TCP flow, repair it, and return the effect on the flow."""
-    from experiments.lab.traffic.generator import Generator
-    from experiments.runs.trials.trial_faults import begun
-    from experiments.runs.trust.machine import between, machine
+    from pillarbox.experiments.lab.traffic.generator import Generator
+    from pillarbox.experiments.runs.trials.trial_faults import begun
+    from pillarbox.experiments.runs.trust.machine import between, machine
 
     pace = PACES[lab.settings.timers]
     lab.wait_converged()
@@ -421,7 +421,7 @@ def _survivable(
 
 def latest_flow_path(lab: Lab, source: int, destination: int) -> Path:
     """Return the path of the latest flow between two live servers, from the servers' state."""
-    from experiments.runs.trials.recorded_paths import live_paths, paths_of
+    from pillarbox.experiments.runs.trials.recorded_paths import live_paths, paths_of
 
     chosen, _ = live_paths(lab, [Flow(0, source, destination)])
     (path,) = paths_of(lab.topology, lab.routing, [(source, destination)], chosen)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from experiments.lab.linux.measurement import in_child
+from pillarbox.experiments.lab.linux.measurement import in_child
+from pillarbox.topos.base.spec import parse
 from tests.benches import _labs
 from tests.benches._frame import Row
-from topos.base.spec import parse
 
 NETWORKS = (
     *("dcell,4,1", "bcube,4,1", "ficonn,4,1", "dpillar,4,3", "tree,4,4"),

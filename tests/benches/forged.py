@@ -12,26 +12,26 @@ from collections.abc import Iterator, Sequence
 from itertools import cycle, permutations, product
 from typing import TYPE_CHECKING, NamedTuple
 
-from experiments.base.processes import beside
-from experiments.lab.linux.measurement import in_child
-from hosts.base.actions import EVERYONE
-from hosts.base.algorithms import algorithms, route
-from hosts.base.path import Step
-from hosts.base.ports import arrival_port
-from hosts.base.timers import FAST
-from hosts.memory.frame_devices import FrameHop, FrameTap
-from hosts.memory.memory_network import MemoryNetwork
-from hosts.wire.frame import ETH_IP
-from hosts.wire.ipv4 import IP_IN_IP, Ipv4Header
-from hosts.wire.marks import serial_of, udp_packet
+from pillarbox.experiments.base.processes import beside
+from pillarbox.experiments.lab.linux.measurement import in_child
+from pillarbox.hosts.base.actions import EVERYONE
+from pillarbox.hosts.base.algorithms import algorithms, route
+from pillarbox.hosts.base.path import Step
+from pillarbox.hosts.base.ports import arrival_port
+from pillarbox.hosts.base.timers import FAST
+from pillarbox.hosts.memory.frame_devices import FrameHop, FrameTap
+from pillarbox.hosts.memory.memory_network import MemoryNetwork
+from pillarbox.hosts.wire.frame import ETH_IP
+from pillarbox.hosts.wire.ipv4 import IP_IN_IP, Ipv4Header
+from pillarbox.hosts.wire.marks import serial_of, udp_packet
+from pillarbox.topos.base.errors import PillarboxError
+from pillarbox.topos.base.spec import parse
+from pillarbox.topos.base.topology import Topology
 from tests.benches._frame import Row
 from tests.benches._labs import hindrance, sandboxed
-from topos.base.errors import PillarboxError
-from topos.base.spec import parse
-from topos.base.topology import Topology
 
 if TYPE_CHECKING:
-    from experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.lab.emulation.lab import Lab
 
 NETWORKS = ("dpillar,4,3", "dcell,4,1", "bcube,4,1", "ficonn,4,1")
 PLANES = ("ebpf", "python")
@@ -87,7 +87,7 @@ def run(quick: bool) -> Iterator[Row]:
 
 def ping_loss_under_flood(spec: str, plane: str, flood_of: str, seconds: float) -> Row:
     """Flood a lab in a sandbox with forged frames; return the ping loss by place."""
-    from experiments.lab.emulation.drops import drops_by_reason
+    from pillarbox.experiments.lab.emulation.drops import drops_by_reason
 
     topology, draw = parse(spec), random.Random(SEED)
     with sandboxed(topology, plane=plane) as lab:

@@ -9,13 +9,13 @@ from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
-from hosts.wire import bcube, dcn, ipv4, source_route
-from hosts.wire.bcube import BCubeHeader, Hop
-from hosts.wire.dcn import DcnHeader, Protocol
-from hosts.wire.ficonn import BYONE, BYZERO, PathProbe
-from hosts.wire.header_layout import CHECKSUM, REASONS, HeaderLayout, WireError, checksum
-from hosts.wire.ipv4 import FlowKey, Ipv4Header, Tunnel
-from hosts.wire.messages import (
+from pillarbox.hosts.wire import bcube, dcn, ipv4, source_route
+from pillarbox.hosts.wire.bcube import BCubeHeader, Hop
+from pillarbox.hosts.wire.dcn import DcnHeader, Protocol
+from pillarbox.hosts.wire.ficonn import BYONE, BYZERO, PathProbe
+from pillarbox.hosts.wire.header_layout import CHECKSUM, REASONS, HeaderLayout, WireError, checksum
+from pillarbox.hosts.wire.ipv4 import FlowKey, Ipv4Header, Tunnel
+from pillarbox.hosts.wire.messages import (
     BODIES,
     MESSAGES,
     CableCut,
@@ -28,7 +28,7 @@ from hosts.wire.messages import (
     Unreachable,
     Unreached,
 )
-from hosts.wire.source_route import SourceRouteHeader
+from pillarbox.hosts.wire.source_route import SourceRouteHeader
 from tests.benches._frame import Row
 
 FRAMES, FRAMES_QUICK = 1_000_000, 5_000
@@ -143,7 +143,7 @@ MUTATIONS = (_with_flipped_bits, _truncated_frame, _extended_frame, _spliced_fra
 
 
 def parser_targets() -> list[ParserTarget]:
-    """Return all header and message parsers of hosts.wire, with their generators."""
+    """Return all header and message parsers of pillarbox.hosts.wire, with their generators."""
     found = [
         ParserTarget(
             "dcn", DcnHeader.parse, _repacked_header, _random_dcn_header, dcn.PLAIN, _header_bytes

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from random import Random
 from typing import Any
 
-from experiments.base.processes import peak_mib, proc_field
+from pillarbox.experiments.base.processes import peak_mib, proc_field
 from tests.benches._frame import Row, from_child
 from tests.benches._mutations import Mutator
 from tests.benches._readers import ReaderCase, readers

@@ -9,20 +9,20 @@ from dataclasses import fields, is_dataclass
 from random import Random
 from typing import Any, NamedTuple
 
-from hosts.base.actions import Action, Deliver, Drop, Send
-from hosts.base.algorithms import algorithms
-from hosts.base.ports import arrival_port
-from hosts.base.router import Router
-from hosts.base.timers import FAST
-from hosts.memory.frame_devices import FrameHop, FrameTap
-from hosts.memory.memory_network import MemoryNetwork
-from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
-from hosts.wire.header_layout import checksum
-from hosts.wire.marks import udp_packet
+from pillarbox.hosts.base.actions import Action, Deliver, Drop, Send
+from pillarbox.hosts.base.algorithms import algorithms
+from pillarbox.hosts.base.ports import arrival_port
+from pillarbox.hosts.base.router import Router
+from pillarbox.hosts.base.timers import FAST
+from pillarbox.hosts.memory.frame_devices import FrameHop, FrameTap
+from pillarbox.hosts.memory.memory_network import MemoryNetwork
+from pillarbox.hosts.wire.frame import ETH_DCN, ETH_IP, Frame
+from pillarbox.hosts.wire.header_layout import checksum
+from pillarbox.hosts.wire.marks import udp_packet
+from pillarbox.topos.base.spec import parse
+from pillarbox.topos.base.topology import Topology
 from tests.benches._frame import Row
 from tests.benches.fuzz import MUTATIONS
-from topos.base.spec import parse
-from topos.base.topology import Topology
 
 SPECS = ("dpillar,4,3", "dcell,4,1", "bcube,4,1", "ficonn,4,2", "tree,4,5")
 FRAMES, FRAMES_QUICK = 1_000_000, 3_000

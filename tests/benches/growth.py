@@ -8,16 +8,16 @@ from contextlib import closing
 from itertools import permutations
 from typing import TYPE_CHECKING, NamedTuple
 
-from experiments.lab.linux.measurement import in_child
-from experiments.models.workloads.flows import COMPLETED, Flow, FlowResult, Sending
+from pillarbox.experiments.lab.linux.measurement import in_child
+from pillarbox.experiments.models.workloads.flows import COMPLETED, Flow, FlowResult, Sending
+from pillarbox.topos.base.spec import parse
+from pillarbox.topos.base.topology import Topology
 from tests.benches._frame import Row
 from tests.benches._labs import hindrance, sandboxed
-from topos.base.spec import parse
-from topos.base.topology import Topology
 
 if TYPE_CHECKING:
-    from experiments.lab.emulation.lab import Lab
-    from experiments.lab.traffic.generator import Generator
+    from pillarbox.experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.lab.traffic.generator import Generator
 
 NETWORKS = ("dcell,4,1,servers=16", "bcube,4,1,servers=8")
 PLANE, RATE_MBIT, MTU = "ebpf", 20.0, 9000  # plane, link rate and MTU that two processors can carry
@@ -69,7 +69,7 @@ def phases_of(spec: str, phase_s: float) -> list[Row]:
     old, new = (set(permutations(range(size.servers), 2)) for size in (small, small.whole))
     phases: list[GrowthPhase] = []
     with sandboxed(small, plane=PLANE, rate_mbit=RATE_MBIT, mtu=MTU) as lab:
-        from experiments.lab.traffic.generator import Generator
+        from pillarbox.experiments.lab.traffic.generator import Generator
 
         with closing(Generator(lab, _flows(old), SENDING)) as lasting:
             barrier_s = _start_sending(lasting)

@@ -12,9 +12,9 @@ from itertools import product
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from experiments.lab.linux.measurement import BenchmarkCaseResult, in_child
+from pillarbox.experiments.lab.linux.measurement import BenchmarkCaseResult, in_child
+from pillarbox.topos.base.spec import parse
 from tests.benches._frame import Row
-from topos.base.spec import parse
 
 if TYPE_CHECKING:
     pass
@@ -73,13 +73,13 @@ def _in_child(function: Callable[..., Any], *arguments: Any) -> BenchmarkCaseRes
 @contextmanager
 def _lab(spec: str, machines: int, cuts_tunnels: bool = True, **how: Any) -> Iterator[Any]:
     """Yield a lab in a new sandbox, on one machine or on several."""
-    from experiments.apps.cluster.cluster_fabric import ClusterFabric
-    from experiments.apps.cluster.local_machines import OneComputer
-    from experiments.lab.emulation import lab_registry
-    from experiments.lab.emulation.lab import Fabric, Lab
-    from experiments.lab.emulation.local_fabric import LocalFabric
-    from experiments.lab.linux import sandbox
-    from hosts.live.settings import LabSettings
+    from pillarbox.experiments.apps.cluster.cluster_fabric import ClusterFabric
+    from pillarbox.experiments.apps.cluster.local_machines import OneComputer
+    from pillarbox.experiments.lab.emulation import lab_registry
+    from pillarbox.experiments.lab.emulation.lab import Fabric, Lab
+    from pillarbox.experiments.lab.emulation.local_fabric import LocalFabric
+    from pillarbox.experiments.lab.linux import sandbox
+    from pillarbox.hosts.live.settings import LabSettings
 
     place = lab_registry.create_lab_folder()
     sandbox.enter()
@@ -129,9 +129,9 @@ def _neighbours(lab: Any) -> tuple[int, int]:
 
 
 def _one_flow(lab: Any, destination: int, seconds: float, sender: str) -> float:
-    from experiments.apps.cluster.distributed_sending import Generators
-    from experiments.lab.traffic.tools import tool_for
-    from experiments.models.workloads.flows import Flow, Sending
+    from pillarbox.experiments.apps.cluster.distributed_sending import Generators
+    from pillarbox.experiments.lab.traffic.tools import tool_for
+    from pillarbox.experiments.models.workloads.flows import Flow, Sending
 
     flows = [Flow(0, 0, destination, duration_s=seconds)]
     if sender == GENERATOR:
@@ -163,8 +163,8 @@ def _cut_rows() -> Iterator[Row]:
 
 def cut_detection_ms() -> dict[str, float | None]:
     """Return the detection times of cuts in milliseconds, by kind and cable."""
-    from experiments.runs.trials.trial_faults import FaultInjector
-    from hosts.base.faults import Fault
+    from pillarbox.experiments.runs.trials.trial_faults import FaultInjector
+    from pillarbox.hosts.base.faults import Fault
 
     found: dict[str, float | None] = {}
     with _lab(SPEC, MACHINES) as lab:
@@ -266,14 +266,14 @@ def _expected_reasons(reasons: tuple[str, ...], case: str) -> list[str]:
 
 def _reasons_under_disturbance(lab: Any, case: str, seconds: float, seed: int) -> tuple[str, ...]:
     """Run a trial under a disturbance; return the verdict's reasons against the trial."""
-    from experiments.apps.cluster.local_machines import CARD
-    from experiments.lab.linux import shaping
-    from experiments.models.workloads.workload import Workload
-    from experiments.runs.plans.experiment import Experiment, System
-    from experiments.runs.plans.trials import Trial
-    from experiments.runs.trials.experiment_run import order_of
-    from experiments.runs.trials.outcome import outcome
-    from experiments.runs.trials.trial_worker import measured_in
+    from pillarbox.experiments.apps.cluster.local_machines import CARD
+    from pillarbox.experiments.lab.linux import shaping
+    from pillarbox.experiments.models.workloads.workload import Workload
+    from pillarbox.experiments.runs.plans.experiment import Experiment, System
+    from pillarbox.experiments.runs.plans.trials import Trial
+    from pillarbox.experiments.runs.trials.experiment_run import order_of
+    from pillarbox.experiments.runs.trials.outcome import outcome
+    from pillarbox.experiments.runs.trials.trial_worker import measured_in
 
     system = System(SPEC, machines=MACHINES, **lab.settings.plain())
     workload = Workload(pattern="permutation", duration_s=seconds)

@@ -14,12 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiments.base.interpreter import code_command
-from experiments.lab.linux.measurement import in_child
+from pillarbox.experiments.base.interpreter import code_command
+from pillarbox.experiments.lab.linux.measurement import in_child
+from pillarbox.topos.base.errors import PillarboxError
+from pillarbox.topos.base.spec import parse
 from tests.benches._frame import Row, from_child
 from tests.benches._labs import sandboxed
-from topos.base.errors import PillarboxError
-from topos.base.spec import parse
 
 if TYPE_CHECKING:
     from tests.harness.page_client import Client
@@ -132,7 +132,7 @@ def _goodput(quick: bool) -> Iterator[Row]:
 def _goodput_row(
     network: str, case: str, found: dict[str, list[float]], outcome: str, *, judged: bool = False
 ) -> Row:
-    from experiments.runs.trials.statistics import compare
+    from pillarbox.experiments.runs.trials.statistics import compare
 
     row: Row = {"network": network, "watched_by": case}
     row |= dict.fromkeys(("turns", "goodput_mbit", "ratio", "low", "high"))
@@ -159,9 +159,9 @@ def goodputs_by_case(
     found: dict[str, list[float]] = {case: [] for case in cases}
     words = ["all-to-all", f"duration_s={seconds}", "tool=generator"]
     with sandboxed(parse(network), rate_mbit=RATE_MBIT, mtu=MTU) as lab:
-        from experiments.runs.control.client import ask
-        from experiments.runs.control.service import Service
-        from experiments.runs.control.workload_run import run as send
+        from pillarbox.experiments.runs.control.client import ask
+        from pillarbox.experiments.runs.control.service import Service
+        from pillarbox.experiments.runs.control.workload_run import run as send
 
         service = Service(lab)
         try:
@@ -179,7 +179,7 @@ def goodputs_by_case(
 @contextmanager
 def _watched(ask: Any, folder: Path, browser: bool, period_s: float | None = None) -> Iterator[Any]:
     """Serve a lab's page to a watcher in another process for a `with` block."""
-    from experiments.apps.page import process
+    from pillarbox.experiments.apps.page import process
 
     door = process.opened()
     page = process.Page(door, ask, folder, period_s)
@@ -258,7 +258,7 @@ def _server_row(quick: bool) -> Row:
 
 def server_load(network: str, seconds: float) -> Row:
     """Return the CPU load and sample rate of the live page's web server with a stub of a lab."""
-    from experiments.base.processes import processor_s
+    from pillarbox.experiments.base.processes import processor_s
 
     lab = SimulatedPageLab(network)
     with (
@@ -345,7 +345,7 @@ def drawing_speed(network: str, opened: bool, seconds: float) -> Row:
 
 
 async def _drawing(network: str, opened: bool, seconds: float) -> Row:
-    from experiments.apps.page import process
+    from pillarbox.experiments.apps.page import process
     from tests.harness.chromium import browser
 
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
@@ -373,9 +373,9 @@ async def _drawing(network: str, opened: bool, seconds: float) -> Row:
 
 def _recorded_page_html(network: str, seconds: float) -> str:
     """Return the HTML of a saved page, with a recording whose cable loads change constantly."""
-    from experiments.apps.page.picture import recording_head
-    from experiments.apps.page.recording import Recording
-    from experiments.apps.page.standalone import files, standalone
+    from pillarbox.experiments.apps.page.picture import recording_head
+    from pillarbox.experiments.apps.page.recording import Recording
+    from pillarbox.experiments.apps.page.standalone import files, standalone
 
     topology = parse(network)
     rest = {"about": [], "rate_mbit": 100.0, "begun_s": 0.0}

@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
 
-from experiments.base.processes import beside
-from hosts.live.lab_programs import available
-from hosts.wire.frame import ETH_IP
-from hosts.wire.ipv4 import decrement_ttl
+from pillarbox.experiments.base.processes import beside
+from pillarbox.hosts.live.lab_programs import available
+from pillarbox.hosts.wire.frame import ETH_IP
+from pillarbox.hosts.wire.ipv4 import decrement_ttl
+from pillarbox.topos.base.addressing import dotted_quad
 from tests.benches._frame import Row
 from tests.benches._three_servers import (
     MTU,
@@ -29,7 +30,6 @@ from tests.benches._three_servers import (
     ipv4,
     mac,
 )
-from topos.base.addressing import dotted_quad
 
 GOAL = 0.97
 SECONDS, ROUNDS = 0.15, 31  # seconds and number of measurements: other load disturbs few short ones

@@ -9,24 +9,29 @@ import subprocess
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from experiments.base.interpreter import code_command
-from experiments.lab.linux.measurement import interleaved, medians
-from hosts.base.algorithms import algorithms, route
-from hosts.base.ports import arrival_port
-from hosts.base.router import Router
-from hosts.base.timers import PAPER
-from hosts.memory.frame_devices import FrameHop, FrameTap
-from hosts.memory.memory_network import MemoryNetwork
-from hosts.wire.dcn import Protocol
-from hosts.wire.frame import ETH_DCN
-from hosts.wire.marks import serial_of, udp_packet
+from pillarbox.experiments.base.interpreter import code_command
+from pillarbox.experiments.lab.linux.measurement import interleaved, medians
+from pillarbox.hosts.base.algorithms import algorithms, route
+from pillarbox.hosts.base.ports import arrival_port
+from pillarbox.hosts.base.router import Router
+from pillarbox.hosts.base.timers import PAPER
+from pillarbox.hosts.memory.frame_devices import FrameHop, FrameTap
+from pillarbox.hosts.memory.memory_network import MemoryNetwork
+from pillarbox.hosts.wire.dcn import Protocol
+from pillarbox.hosts.wire.frame import ETH_DCN
+from pillarbox.hosts.wire.marks import serial_of, udp_packet
+from pillarbox.topos.base.spec import parse
+from pillarbox.topos.base.topology import Topology
 from tests.benches._frame import Row
-from topos.base.spec import parse
-from topos.base.topology import Topology
 
 LARGE = ("dpillar,16,3", "dcell,6,3", "bcube,8,3", "ficonn,16,2", "fattree,8")
 SMALL = ("dpillar,8,2", "dcell,4,1", "bcube,4,1", "ficonn,4,2", "tree,4,5", "fattree,4")
-MODULES = ("hosts.dpillar", "hosts.dcell", "hosts.bcube", "hosts.ficonn")
+MODULES = (
+    "pillarbox.hosts.dpillar",
+    "pillarbox.hosts.dcell",
+    "pillarbox.hosts.bcube",
+    "pillarbox.hosts.ficonn",
+)
 HEAVY = ("numpy", "pandas", "matplotlib", "mininet", "click")
 TIME_LIMIT_S = 60.0
 FLOWS = 64

@@ -9,18 +9,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from experiments.base.processes import (
+from pillarbox.experiments.base.processes import (
     all_processes,
     kernel_mib,
     proc_field,
     processor_s,
     shared_mib,
 )
+from pillarbox.topos.base.spec import parse
 from tests.benches._frame import Row, from_child, no_goal
-from topos.base.spec import parse
 
 if TYPE_CHECKING:
-    from experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.lab.emulation.lab import Lab
 
 PYTHON, EBPF = "python", "ebpf"
 QUICK = (("bcube,4,1", PYTHON), ("bcube,4,1", EBPF))
@@ -96,12 +96,12 @@ def _verdict(row: Row) -> str:
 
 def lab_costs(spec: str, plane: str, idle_s: float) -> Row:
     """Start a lab in a sandbox, leave it idle, and stop it; return times, memory and CPU load."""
-    from experiments.lab.linux import sandbox
+    from pillarbox.experiments.lab.linux import sandbox
 
     sandbox.enter()
-    from experiments.lab.emulation.lab import Lab
-    from experiments.lab.emulation.local_fabric import LocalFabric
-    from hosts.live.settings import LabSettings
+    from pillarbox.experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.lab.emulation.local_fabric import LocalFabric
+    from pillarbox.hosts.live.settings import LabSettings
 
     topology = parse(spec)
     before_mib = kernel_mib(MODULES)

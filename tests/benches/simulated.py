@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from tests.benches._frame import Row
 
 if TYPE_CHECKING:
-    from experiments.runs.plans.experiment import Experiment
-    from experiments.runs.trials.records import Run
+    from pillarbox.experiments.runs.plans.experiment import Experiment
+    from pillarbox.experiments.runs.trials.records import Run
 
 NETWORK, LOADS, TRIALS = "bcube,4,1", (0.3, 0.6), 2
 # Percentile of slowdowns, and tolerated difference between live and simulated values.
@@ -53,8 +53,8 @@ def run(quick: bool) -> Iterator[Row]:
 
 
 def _measured(load: float, quick: bool) -> Iterator[Row]:
-    from experiments.runs.reporting.overlay import overlaid
-    from experiments.runs.trials.experiment_run import run as run_experiment
+    from pillarbox.experiments.runs.reporting.overlay import overlaid
+    from pillarbox.experiments.runs.trials.experiment_run import run as run_experiment
 
     about: Row = {"network": NETWORK, "mtu": _fct().systems[0].mtu, "load": load}
     with tempfile.TemporaryDirectory() as folder:
@@ -86,7 +86,7 @@ def _experiment(load: float, quick: bool) -> Experiment:
 
 def _fct() -> Experiment:
     """Return the experiment plan `fct` (flow completion times), with NETWORK only."""
-    from experiments.runs.plans.catalogue import FCT
+    from pillarbox.experiments.runs.plans.catalogue import FCT
 
     (system,) = (one for one in FCT.systems if one.network == NETWORK)
     return replace(FCT, systems=(system,))
@@ -94,10 +94,10 @@ def _fct() -> Experiment:
 
 def _greedy(network: str, mtu: int, quick: bool) -> Row:
     """Return the goodput of greedy flows in valid trials, live and simulated."""
-    from experiments.runs.plans.experiment import Experiment, System
-    from experiments.runs.reporting.long_flows import lasting, length_rows
-    from experiments.runs.trials.experiment_run import run as run_experiment
-    from experiments.runs.trials.greedy import all_to_all
+    from pillarbox.experiments.runs.plans.experiment import Experiment, System
+    from pillarbox.experiments.runs.reporting.long_flows import lasting, length_rows
+    from pillarbox.experiments.runs.trials.experiment_run import run as run_experiment
+    from pillarbox.experiments.runs.trials.greedy import all_to_all
 
     system = System(network, rate_mbit=GREEDY_MBIT, mtu=mtu)
     workload = all_to_all(QUICK_S if quick else GREEDY_S)

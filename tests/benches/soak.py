@@ -14,12 +14,12 @@ from operator import itemgetter
 from random import Random
 from typing import Any
 
-from experiments.base.processes import own_mib
-from experiments.runs.trust.machine import between, machine
-from hosts.base.faults import Fault
+from pillarbox.experiments.base.processes import own_mib
+from pillarbox.experiments.runs.trust.machine import between, machine
+from pillarbox.hosts.base.faults import Fault
+from pillarbox.topos.base.spec import parse
 from tests.benches._frame import Row, from_child
 from tests.benches._labs import sandboxed
-from topos.base.spec import parse
 
 # Networks of about 32 servers, each with a routing that survives failures.
 CASES = (
@@ -105,7 +105,7 @@ class Soak:
     """Soak test of one lab: traffic, random faults, and counts of losses and crashes."""
 
     def __init__(self, lab: Any, draw: Random) -> None:
-        from hosts.base.timers import timers_for
+        from pillarbox.hosts.base.timers import timers_for
         from tests.benches._traffic import BenchTraffic
 
         self.lab, self.draw = lab, draw
@@ -219,7 +219,7 @@ class Soak:
 
     def _drops(self) -> Counter[int]:
         """Return the number of packets that each live server has dropped so far."""
-        from experiments.lab.emulation.drops import drops_by_reason
+        from pillarbox.experiments.lab.emulation.drops import drops_by_reason
 
         dropped: Counter[int] = Counter()
         for server in set(range(self.lab.topology.servers)) - self.lab.dead:

@@ -10,7 +10,7 @@ from tests.benches._frame import Row
 from tests.benches.trust import busy_processors
 
 if TYPE_CHECKING:
-    from experiments.runs.trials.greedy import Tried
+    from pillarbox.experiments.runs.trials.greedy import Tried
 
 NETWORKS = ("bcube,4,1", "dcell,4,1", "dpillar,4,2", "dpillar,4,3", "ficonn,4,1", "ficonn,4,2")
 QUICK_NETWORKS = ("bcube,2,1",)
@@ -57,15 +57,15 @@ def _cases(network: str, quick: bool) -> Iterator[Row]:
 
 
 def _measured_trial(network: str, timers: str, seconds: float, turn: int, case: str) -> Tried:
-    from experiments.runs.plans.experiment import System
-    from experiments.runs.trials.greedy import all_to_all, tried
+    from pillarbox.experiments.runs.plans.experiment import System
+    from pillarbox.experiments.runs.trials.greedy import all_to_all, tried
 
     system = System(network, timers=timers)
     return tried(system, all_to_all(seconds), turn, busy_processors() if case == BUSY else None)
 
 
 def _row(network: str, case: str, found: dict[str, list[Tried]], outcome: str) -> Row:
-    from experiments.runs.trials.statistics import compare
+    from pillarbox.experiments.runs.trials.statistics import compare
 
     goodput = {
         timers: {turn: one.goodput_bps for turn, one in enumerate(tries)}

@@ -12,14 +12,14 @@ import networkx
 import pytest
 from click.testing import CliRunner
 
-from experiments.base.text import records
-from experiments.lab.linux import measurement
-from hosts.base.actions import Action, Drop
-from hosts.dcell.plain import DCellRouting
-from hosts.wire.frame import Frame
+from pillarbox.experiments.base.text import records
+from pillarbox.experiments.lab.linux import measurement
+from pillarbox.hosts.base.actions import Action, Drop
+from pillarbox.hosts.dcell.plain import DCellRouting
+from pillarbox.hosts.wire.frame import Frame
+from pillarbox.topos.base.spec import parse
 from tests.benches import _frame, cables, fuzz_routers
 from tests.commands.bench import command
-from topos.base.spec import parse
 
 ROOT = Path(__file__).parents[2]
 FAKE_FNSS = """
@@ -38,7 +38,7 @@ def bcube_topology(n, k):
 def bench(*arguments: str, first_on_path: Path | None = None) -> subprocess.CompletedProcess[str]:
     path = [str(folder) for folder in (first_on_path, ROOT) if folder]
     return subprocess.run(
-        [sys.executable, "-m", "experiments", "bench", *arguments],
+        [sys.executable, "-m", "pillarbox", "bench", *arguments],
         capture_output=True,
         text=True,
         timeout=150,

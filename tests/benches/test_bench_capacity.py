@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from experiments.runs.trials import greedy
-from experiments.runs.trials.greedy import Tried
-from experiments.runs.trust.verdict import Verdict
+from pillarbox.experiments.runs.trials import greedy
+from pillarbox.experiments.runs.trials.greedy import Tried
+from pillarbox.experiments.runs.trust.verdict import Verdict
 from tests.benches import capacity
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-import topos
+from pillarbox import topos
 from tests.benches import page
 from tests.harness.chromium import CHROMIUM
 

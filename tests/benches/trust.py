@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from experiments.base.processes import beside
+from pillarbox.experiments.base.processes import beside
 from tests.benches._frame import Row
 
 if TYPE_CHECKING:
-    from experiments.runs.trials.greedy import Tried
+    from pillarbox.experiments.runs.trials.greedy import Tried
 
 NETWORKS = ("bcube,2,1", "dcell,2,1")
 QUICK_NETWORKS = ("bcube,2,1",)
@@ -57,8 +57,8 @@ def _cases(network: str, quick: bool) -> Iterator[Row]:
 
 
 def _disturbed_trial(network: str, case: str, rate_mbit: float, seconds: float, seed: int) -> Tried:
-    from experiments.runs.plans.experiment import System
-    from experiments.runs.trials.greedy import greedy, tried
+    from pillarbox.experiments.runs.plans.experiment import System
+    from pillarbox.experiments.runs.trials.greedy import greedy, tried
 
     rate = TOO_FAST_MBIT if case == TOO_FAST else rate_mbit
     system = System(network, rate_mbit=rate)
@@ -68,8 +68,8 @@ def _disturbed_trial(network: str, case: str, rate_mbit: float, seconds: float, 
 
 
 def _calibrated(network: str) -> float:
-    from experiments.runs.plans.experiment import System
-    from experiments.runs.trials.calibration import calibrated_rate
+    from pillarbox.experiments.runs.plans.experiment import System
+    from pillarbox.experiments.runs.trials.calibration import calibrated_rate
 
     return calibrated_rate(System(network), again=True)
 

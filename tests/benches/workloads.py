@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from tests.benches._frame import Row
 
 if TYPE_CHECKING:
-    from experiments.models.workloads.workload import Workload
-    from experiments.runs.trials.records import Run
+    from pillarbox.experiments.models.workloads.workload import Workload
+    from pillarbox.experiments.runs.trials.records import Run
 
 FLOWS_PER_MINUTE, MOST_LATE_S, MOST_CPU = 10_000, 2e-3, 0.25
 ONE_CABLE, MANY = "one cable", 400_000
@@ -50,7 +50,7 @@ def run(quick: bool) -> Iterator[Row]:
 
 
 def _measured(case: str, load: float, seconds: float, quick: bool) -> Row:
-    from experiments.runs.reporting.overlay import overlaid
+    from pillarbox.experiments.runs.reporting.overlay import overlaid
 
     with tempfile.TemporaryDirectory() as folder:
         found = _one_trial(case, load, seconds, Path(folder) / "run")
@@ -71,8 +71,8 @@ def _simulated(load: float) -> Row:
     """Return the row of flows on one cable in the fluid simulation, the reference of live flows."""
     import numpy
 
-    from experiments.models.arrivals.fluid_events import simulate_fluid_flows
-    from experiments.models.fluid.directed_links import Routes
+    from pillarbox.experiments.models.arrivals.fluid_events import simulate_fluid_flows
+    from pillarbox.experiments.models.fluid.directed_links import Routes
 
     draw = numpy.random.default_rng(1)
     starts = numpy.sort(draw.random(MANY)) * MANY / load
@@ -97,8 +97,8 @@ def _outcome(case: str, load: float, row: Row) -> str:
 
 
 def _one_trial(case: str, load: float, seconds: float, folder: Path) -> Run:
-    from experiments.runs.plans.experiment import Experiment, System
-    from experiments.runs.trials.experiment_run import run as run_experiment
+    from pillarbox.experiments.runs.plans.experiment import Experiment, System
+    from pillarbox.experiments.runs.trials.experiment_run import run as run_experiment
 
     network = "bcube,4,1" if case == "schedule" else "tree,2,1"
     system = System(network, **CABLE)  # type: ignore[arg-type]
@@ -109,8 +109,8 @@ def _one_trial(case: str, load: float, seconds: float, folder: Path) -> Run:
 def _workload(case: str, load: float, seconds: float, system: Any) -> Workload:
     from dataclasses import replace
 
-    from experiments.models.workloads.workload import BUSIEST, POISSON, Workload
-    from experiments.runs.plans.drawn_arrivals import capacity_of
+    from pillarbox.experiments.models.workloads.workload import BUSIEST, POISSON, Workload
+    from pillarbox.experiments.runs.plans.drawn_arrivals import capacity_of
 
     found = Workload(
         "one-to-one",

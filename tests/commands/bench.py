@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from experiments.base.arguments import answer, json_option
-from experiments.cli.completing import completes
+from pillarbox.experiments.base.arguments import answer, json_option
+from pillarbox.experiments.cli.completing import completes
 
 
 @completes
@@ -38,8 +38,8 @@ def command(name: str | None, as_json: bool, quick: bool) -> int:
     pillarbox bench cables
     pillarbox bench cables --json > cables.json
     """
-    from experiments.base.interpreter import require_modules
-    from experiments.base.text import columns, records
+    from pillarbox.experiments.base.interpreter import require_modules
+    from pillarbox.experiments.base.text import columns, records
     from tests.benches import _frame as frame
 
     if name is None:

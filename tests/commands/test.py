@@ -20,7 +20,7 @@ def command(ctx: click.Context, arguments: tuple[str, ...], everything: bool, st
     sudo ./pillarbox test -k dcell
     sudo ./pillarbox test --all      long fuzzing, the soak and the benches as well
     """
-    from experiments.base.interpreter import require_modules
+    from pillarbox.experiments.base.interpreter import require_modules
     from tests.harness.steps import run, run_static
 
     require_modules("pytest", "mypy", "ruff")

@@ -13,11 +13,11 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from experiments.base.arguments import JsonOption, answer, json_option
-from experiments.cli import commands
-from experiments.cli.main import SECTIONS, cli
-from experiments.cli.manual import as_man, entries
-from experiments.runs.control.verbs import VERBS
+from pillarbox.experiments.base.arguments import JsonOption, answer, json_option
+from pillarbox.experiments.cli import commands
+from pillarbox.experiments.cli.main import SECTIONS, cli
+from pillarbox.experiments.cli.manual import as_man, entries
+from pillarbox.experiments.runs.control.verbs import VERBS
 from tests import commands as development
 
 ROOT = Path(__file__).parents[2]
@@ -129,7 +129,7 @@ def test_files_are_installed_where_they_are_asked_for(tmp_path: Path) -> None:
 def test_words_are_completed(line: str, offered: set[str]) -> None:
     words = f"pillarbox {line}"
     told = subprocess.run(
-        [sys.executable, "-m", "experiments"],
+        [sys.executable, "-m", "pillarbox"],
         env={
             **os.environ,
             "_PILLARBOX_COMPLETE": "bash_complete",

@@ -13,8 +13,8 @@ from pathlib import Path
 import click
 import pytest
 
-from experiments.cli.main import cli
-from topos.base.spec import kinds
+from pillarbox.experiments.cli.main import cli
+from pillarbox.topos.base.spec import kinds
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("vagrant/labs/**/*.md")]

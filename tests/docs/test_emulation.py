@@ -40,7 +40,7 @@ def test_transcript(tmp_path: Path) -> None:
         looks = f"0.0 sleep 0.3\n{line}\n" * LOOKS
         with script.open("a") as lines:
             lines.write(looks if line.startswith("path") else f"{line}\n")
-    up = ["-m", "experiments", "up", "dcell,4,1", "--timers", "paper"]
+    up = ["-m", "pillarbox", "up", "dcell,4,1", "--timers", "paper"]
     told = run(*up, "--exec", str(script))
     network = re.compile(r"^lab \d+: (.*); routing dfr", re.MULTILINE)
     assert network.findall(told) == network.findall(TRANSCRIPT)
@@ -72,9 +72,9 @@ def commands_of(head: str) -> set[str]:
 
 
 def test_prompt_has_every_command_of_the_page() -> None:
-    from experiments.runs.control.prompt import Prompt
-    from experiments.runs.control.verbs import VERBS
-    from hosts.base import fault_kinds
+    from pillarbox.experiments.runs.control.prompt import Prompt
+    from pillarbox.experiments.runs.control.verbs import VERBS
+    from pillarbox.hosts.base import fault_kinds
 
     faults = commands_of("| at the prompt | action | detection |")
     assert faults == {*fault_kinds.VERBS, "heal", "revive"}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from experiments.cli.main import cli
+from pillarbox.experiments.cli.main import cli
 
 PAGE = (Path(__file__).parents[2] / "docs" / "errata.md").read_text()
 CHECKS = re.findall(r"^- check: `pillarbox (.+)`\n((?:- shows: `.+`\n)*)", PAGE, re.MULTILINE)
@@ -34,7 +34,7 @@ def test_command_shows_what_the_page_says(words: str, text: str) -> None:
 
 
 def test_errata_of_tables_have_an_entry() -> None:
-    from experiments.models.comparison.papers import checked_paper_tables
+    from pillarbox.experiments.models.comparison.papers import checked_paper_tables
 
     errata = {one.erratum for table in checked_paper_tables(20.0) for one in table.checks}
     entries = {erratum.entry for erratum in errata if erratum}
@@ -43,7 +43,7 @@ def test_errata_of_tables_have_an_entry() -> None:
 
 
 def test_figures_of_checks_without_a_text_can_be_made() -> None:
-    from experiments.apps import papers
+    from pillarbox.experiments.apps import papers
 
     named = {words.split()[1] for words, shows in CHECKS if not shows}
     assert named == {"dpillar-fig12"}

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from experiments.apps.page import recording
-from experiments.base.arguments import SCHEMA
-from experiments.models.workloads.patterns import PATTERNS
-from experiments.models.workloads.workload import Workload
-from experiments.runs.control.client import PROTOCOL
-from experiments.runs.plans.experiment import Experiment, FaultAt, FaultRate, System
-from experiments.runs.plans.loading import load
-from experiments.runs.plans.values import fields_of
-from experiments.runs.trials import schema
-from experiments.runs.trials.experiment_run import orders_of
-from hosts.base.fault_kinds import BY_WORDS
+from pillarbox.experiments.apps.page import recording
+from pillarbox.experiments.base.arguments import SCHEMA
+from pillarbox.experiments.models.workloads.patterns import PATTERNS
+from pillarbox.experiments.models.workloads.workload import Workload
+from pillarbox.experiments.runs.control.client import PROTOCOL
+from pillarbox.experiments.runs.plans.experiment import Experiment, FaultAt, FaultRate, System
+from pillarbox.experiments.runs.plans.loading import load
+from pillarbox.experiments.runs.plans.values import fields_of
+from pillarbox.experiments.runs.trials import schema
+from pillarbox.experiments.runs.trials.experiment_run import orders_of
+from pillarbox.hosts.base.fault_kinds import BY_WORDS
 
 DOCS = Path(__file__).parents[2] / "docs"
 EXPERIMENTS = (DOCS / "experiments.md").read_text()

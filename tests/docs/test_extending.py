@@ -30,7 +30,7 @@ def examples(fence: str) -> list[tuple[str, str]]:
 def pillarbox(folder: Path, command: str) -> subprocess.CompletedProcess[str]:
     program, *arguments = shlex.split(command)
     assert program == "pillarbox"
-    return python(folder, "-m", "experiments", *arguments)
+    return python(folder, "-m", "pillarbox", *arguments)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def miswired(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_file_alone_is_a_network_that_keeps_the_contract(ring: Path) -> None:
     code = (
-        "import json, topos; from topos.base.check import problems; "
+        "import json; from pillarbox import topos; from pillarbox.topos.base.check import problems; "
         "examples = topos.network('ring').examples; "
         "print(json.dumps([topos.__file__, topos.kinds(), "
         "{spec: problems(topos.parse(spec)) for spec in examples}]))"

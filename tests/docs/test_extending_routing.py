@@ -34,8 +34,8 @@ CONTRACTS = {  # and how many tests of the network each has at least
     "experiments/runs/reporting/test_drawing.py": 1,
 }
 DOCTESTS = """
-import doctest, hosts.necklace, topos.necklace
-for module in topos.necklace, hosts.necklace:
+import doctest, pillarbox.hosts.necklace, pillarbox.topos.necklace
+for module in pillarbox.topos.necklace, pillarbox.hosts.necklace:
     print(*doctest.testmod(module))
 """
 # It counts what went through routers: all but a few packets are the planes'.
@@ -46,9 +46,9 @@ systems = [{network = "necklace,4"}]
 workload = {pattern = "one-to-one", duration_s = 1.0}
 """
 FRAME = """
-from experiments.lab.observe.pcapng import Interface, Writer
-from hosts.necklace import BACK, NecklaceHeader
-from hosts.wire.ipv4 import UDP, Ipv4Header
+from pillarbox.experiments.lab.observe.pcapng import Interface, Writer
+from pillarbox.hosts.necklace import BACK, NecklaceHeader
+from pillarbox.hosts.wire.ipv4 import UDP, Ipv4Header
 inside = Ipv4Header(0x0A000001, 0x0A000007, UDP).pack(bytes(20))
 with open("frames.pcapng", "wb") as file:
     writer = Writer(file, [Interface("port", 65535)])
@@ -83,7 +83,7 @@ def test_command_of_the_page_prints_what_the_page_shows(
 ) -> None:
     program, *arguments = shlex.split(command)
     assert program == "pillarbox"
-    done = python(necklace, "-m", "experiments", *arguments)
+    done = python(necklace, "-m", "pillarbox", *arguments)
     assert done.stdout + done.stderr == output
     assert done.returncode == 0
 
@@ -101,7 +101,7 @@ def test_contract_tests_take_it_up(passed: list[str]) -> None:
 
 
 def test_simulator_and_gap_know_its_routing(necklace: Path) -> None:
-    done = python(necklace, "-m", "experiments", "gap", "necklace,4", "--json")
+    done = python(necklace, "-m", "pillarbox", "gap", "necklace,4", "--json")
     found = json.loads(done.stdout)
     ours = next(one for one in found["reached"] if one["routing"] == "round")
     # All turn the shorter way round, and those that are opposite turn onward: of 56 flows with
@@ -113,7 +113,7 @@ def test_simulator_and_gap_know_its_routing(necklace: Path) -> None:
 @needs_tshark
 def test_dissector_knows_its_header(necklace: Path) -> None:
     assert python(necklace, "-c", FRAME).returncode == 0
-    script = python(necklace, "-m", "experiments", "dissector").stdout
+    script = python(necklace, "-m", "pillarbox", "dissector").stdout
     names = ["necklace.turn", "necklace.destination", "necklace.ttl", "ip.dst", "pillarbox.bad"]
     options = ["-T", "fields", *(word for name in names for word in ("-e", name))]
     said = tshark(necklace / "frames.pcapng", script, *options)
@@ -132,10 +132,10 @@ def test_live_servers_carry_its_header_on_both_planes(passed: list[str]) -> None
 @pytest.mark.root
 def test_a_run_of_it_has_a_report(necklace: Path) -> None:
     (necklace / "plan.toml").write_text(PLAN)
-    done = python(necklace, "-m", "experiments", "run", "plan.toml", "--out", "run")
+    done = python(necklace, "-m", "pillarbox", "run", "plan.toml", "--out", "run")
     # Whether a trial is valid is up to the machine.
     assert done.returncode in (0, 1), done.stdout + done.stderr
     told = [json.loads(file.read_text()) for file in necklace.glob("run/trials/*/trial.json")]
     assert {one["status"] for one in told} == {"completed"}, done.stdout + done.stderr
-    assert python(necklace, "-m", "experiments", "report", "run").returncode == 0
+    assert python(necklace, "-m", "pillarbox", "report", "run").returncode == 0
     assert "necklace,4" in (necklace / "run" / "report.html").read_text()

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from experiments.apps.page.standalone import files, standalone
+from pillarbox.experiments.apps.page.standalone import files, standalone
 from tests.experiments.apps.page.protocol import SCHEMA, faults_of
 from tests.experiments.apps.page.visiting import run_client
 from tests.harness.chromium import CHROMIUM, browser

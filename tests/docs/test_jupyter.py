@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.lab.linux import sandbox
+from pillarbox.experiments.lab.linux import sandbox
 from tests.experiments.runs.control.test_commands import LABS
 from tests.test_pillarbox import own_run
 

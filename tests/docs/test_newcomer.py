@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments.apps import papers as reproductions
-from experiments.lab.linux import sandbox
+from pillarbox.experiments.apps import papers as reproductions
+from pillarbox.experiments.lab.linux import sandbox
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from experiments import load
-from experiments.runs.plans.loading import experiment_of
-from experiments.runs.plans.loading import load as plan_of
+from pillarbox.experiments import load
+from pillarbox.experiments.runs.plans.loading import experiment_of
+from pillarbox.experiments.runs.plans.loading import load as plan_of
 
 FOLDER = Path(__file__).parents[2] / "docs" / "notebook"
 NOTEBOOK = json.loads((FOLDER / "cut.ipynb").read_text())

@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 import pytest
 
-from experiments.apps import papers as reproductions
-from experiments.cli.main import cli
-from experiments.runs.plans import loading
+from pillarbox.experiments.apps import papers as reproductions
+from pillarbox.experiments.cli.main import cli
+from pillarbox.experiments.runs.plans import loading
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "papers.md").read_text()

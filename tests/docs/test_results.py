@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from experiments.apps import papers as reproductions
-from experiments.apps.papers.shared.figure_cache import CODE_DIGITS, code_of
-from experiments.runs.reporting.reproduced.markdown import HEAD
-from experiments.runs.reporting.reproduced.result import AGREES, VERDICTS
+from pillarbox.experiments.apps import papers as reproductions
+from pillarbox.experiments.apps.papers.shared.figure_cache import CODE_DIGITS, code_of
+from pillarbox.experiments.runs.reporting.reproduced.markdown import HEAD
+from pillarbox.experiments.runs.reporting.reproduced.result import AGREES, VERDICTS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "results.md").read_text()

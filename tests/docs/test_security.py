@@ -1,11 +1,11 @@
-"""The table of processes in docs/security.md is the table in `hosts.linux.rights`."""
+"""The table of processes in docs/security.md is the table in `pillarbox.hosts.linux.rights`."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-from hosts.linux.rights import ROLES, ProcessRights
+from pillarbox.hosts.linux.rights import ROLES, ProcessRights
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "security.md"

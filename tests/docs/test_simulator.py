@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments.apps import papers as reproductions
-from experiments.apps.papers.shared.draws import FOLDER
+from pillarbox.experiments.apps import papers as reproductions
+from pillarbox.experiments.apps.papers.shared.draws import FOLDER
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "simulator.md").read_text(encoding="utf-8")

@@ -107,7 +107,7 @@ def test_notebook_is_a_page_with_its_figures(site: Path) -> None:
 def test_authors_find_docstrings_signatures_and_examples(site: Path) -> None:
     topologies = (site / "api" / "topologies" / "index.html").read_text()
     for name in ("server_plug", "digits", "server_at", "diameter_bound"):
-        assert f'id="topos.base.topology.Topology.{name}"' in topologies
+        assert f'id="pillarbox.topos.base.topology.Topology.{name}"' in topologies
     for page in site.glob("api/*/index.html"):
         text = page.read_text()
         assert "<blockquote>" not in text  # what Markdown makes of a doctest

@@ -37,7 +37,7 @@ def pillarbox(folder: Path, command: str) -> subprocess.CompletedProcess[str]:
     program, *arguments = shlex.split(command)
     assert program == "pillarbox"
     return subprocess.run(
-        [sys.executable, "-m", "experiments", *arguments],
+        [sys.executable, "-m", "pillarbox", *arguments],
         capture_output=True,
         text=True,
         check=False,

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import topos
-from hosts.live import lab_programs
+from pillarbox import topos
+from pillarbox.hosts.live import lab_programs
 
 if TYPE_CHECKING:
-    from experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.lab.emulation.lab import Lab
 
 NO_EBPF = lab_programs.available()
 EBPF = pytest.mark.skipif(bool(NO_EBPF), reason=NO_EBPF)
@@ -25,9 +25,9 @@ WAIT_S = 60.0  # only a guard
 @contextmanager
 def lab_of(spec: str, folder: Path, **settings: Any) -> Iterator[Lab]:
     """Bring a lab up, with these of `LabSettings`, and wait until its routing has settled."""
-    from experiments.lab.emulation import packet_tracing
-    from experiments.lab.emulation.local_fabric import running
-    from hosts.live.settings import LabSettings
+    from pillarbox.experiments.lab.emulation import packet_tracing
+    from pillarbox.experiments.lab.emulation.local_fabric import running
+    from pillarbox.hosts.live.settings import LabSettings
 
     packet_tracing.TRACE_S = (
         WAIT_S  # in this sandbox alone; whoever knows its packet's end is faster

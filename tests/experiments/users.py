@@ -52,6 +52,6 @@ def _run(words: list[str], home: str, time_limit_s: float) -> subprocess.Complet
 @cache
 def _refusal() -> str:
     """Return why an ordinary user cannot run labs here, "" if one can."""
-    asks = "from hosts.linux.user_namespace import refusal; print(refusal())"
+    asks = "from pillarbox.hosts.linux.user_namespace import refusal; print(refusal())"
     done = _run(["-c", asks], "/tmp", 60.0)
     return done.stdout.strip() if done.returncode == 0 else "the checkout is closed to others"

@@ -35,7 +35,7 @@ from typing import Any
 
 import pytest
 
-from hosts.linux.calls import die_with_parent
+from pillarbox.hosts.linux.calls import die_with_parent
 
 FORKING = multiprocessing.get_context("fork")
 # Bound on the number of failed tests that run again: more failures have another cause than load.

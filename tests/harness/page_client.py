@@ -18,8 +18,8 @@ from typing import Any
 import aiohttp
 from yarl import URL
 
-from experiments.apps.page.recording import VERSION
-from topos.base.errors import LabEndedError, PillarboxError, require
+from pillarbox.experiments.apps.page.recording import VERSION
+from pillarbox.topos.base.errors import LabEndedError, PillarboxError, require
 
 
 class Client:

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments.base.files import CHECKOUT
+from pillarbox.experiments.base.files import CHECKOUT
 
 SLOWEST = "--durations=20"  # Pytest option that prints the 20 slowest tests.
 # Benches that run at full length, as a short run finds little. All others run with --quick, which
@@ -99,9 +99,7 @@ def _bench_steps() -> Iterator[TestStep]:
 
     for name in frame.titles():
         quick = [] if name in WHOLE_BENCHES else ["--quick"]
-        yield TestStep(
-            f"bench {name}", [sys.executable, "-m", "experiments", "bench", name, *quick]
-        )
+        yield TestStep(f"bench {name}", [sys.executable, "-m", "pillarbox", "bench", name, *quick])
 
 
 def _run_step(step: TestStep, caches: Path | None) -> int:

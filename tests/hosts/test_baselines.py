@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import topos
-from hosts.base.algorithms import route
-from hosts.base.failures import Failures
-from hosts.base.path import Step, switches_between
-from hosts.domains import TwoPorts
-from hosts.fattree import hashed_path, two_level_path
-from hosts.memory.memory_network import MemoryNetwork
-from hosts.tree import NETWORK as TREE
-from topos.fattree import FatTree
+from pillarbox import topos
+from pillarbox.hosts.base.algorithms import route
+from pillarbox.hosts.base.failures import Failures
+from pillarbox.hosts.base.path import Step, switches_between
+from pillarbox.hosts.domains import TwoPorts
+from pillarbox.hosts.fattree import hashed_path, two_level_path
+from pillarbox.hosts.memory.memory_network import MemoryNetwork
+from pillarbox.hosts.tree import NETWORK as TREE
+from pillarbox.topos.fattree import FatTree
 
 FATTREES = ["fattree,4", "fattree,4,levels=2", "fattree,6", "fattree,4,levels=5"]
 

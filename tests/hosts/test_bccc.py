@@ -4,13 +4,13 @@ import itertools
 
 import pytest
 
-import topos
-from experiments.lab.emulation.defaults import usual_routing
-from hosts.base.algorithms import route
-from hosts.base.failures import parse_failures
-from hosts.base.path import disjoint
-from hosts.base.shortest import shortest_path
-from hosts.bccc import bccc_path, path_set
+from pillarbox import topos
+from pillarbox.experiments.lab.emulation.defaults import usual_routing
+from pillarbox.hosts.base.algorithms import route
+from pillarbox.hosts.base.failures import parse_failures
+from pillarbox.hosts.base.path import disjoint
+from pillarbox.hosts.base.shortest import shortest_path
+from pillarbox.hosts.bccc import bccc_path, path_set
 
 SPECS = ["bccc,2,1", "bccc,3,1", "bccc,2,2", "bccc,4,0"]
 

@@ -10,24 +10,24 @@ from pathlib import Path as File
 
 import pytest
 
-import topos
-from hosts.base.actions import Action, Drop, Send
-from hosts.base.algorithms import algorithms
-from hosts.base.path import Path, Step
-from hosts.base.pinned_paths import pinned_path
-from hosts.base.ports import arrival_port
-from hosts.base.probing import PathState
-from hosts.base.router import Router
-from hosts.base.timers import FAST
-from hosts.bcube.paths import path_set
-from hosts.memory.memory_network import MemoryNetwork
-from hosts.wire.bcube import BCubeHeader
-from hosts.wire.dcn import DcnHeader, Protocol
-from hosts.wire.ficonn import PathProbe
-from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
-from hosts.wire.ipv4 import FlowKey, Ipv4Header, flow_key
-from hosts.wire.marks import serial_of, udp_packet
-from hosts.wire.messages import (
+from pillarbox import topos
+from pillarbox.hosts.base.actions import Action, Drop, Send
+from pillarbox.hosts.base.algorithms import algorithms
+from pillarbox.hosts.base.path import Path, Step
+from pillarbox.hosts.base.pinned_paths import pinned_path
+from pillarbox.hosts.base.ports import arrival_port
+from pillarbox.hosts.base.probing import PathState
+from pillarbox.hosts.base.router import Router
+from pillarbox.hosts.base.timers import FAST
+from pillarbox.hosts.bcube.paths import path_set
+from pillarbox.hosts.memory.memory_network import MemoryNetwork
+from pillarbox.hosts.wire.bcube import BCubeHeader
+from pillarbox.hosts.wire.dcn import DcnHeader, Protocol
+from pillarbox.hosts.wire.ficonn import PathProbe
+from pillarbox.hosts.wire.frame import ETH_DCN, ETH_IP, Frame
+from pillarbox.hosts.wire.ipv4 import FlowKey, Ipv4Header, flow_key
+from pillarbox.hosts.wire.marks import serial_of, udp_packet
+from pillarbox.hosts.wire.messages import (
     CableCut,
     HeartBeat,
     LinkState,
@@ -36,9 +36,9 @@ from hosts.wire.messages import (
     Unreachable,
     Unreached,
 )
-from hosts.wire.source_route import VERSION as SOURCE_ROUTE_VERSION
-from hosts.wire.source_route import SourceRouteHeader
-from topos.base.topology import Topology
+from pillarbox.hosts.wire.source_route import VERSION as SOURCE_ROUTE_VERSION
+from pillarbox.hosts.wire.source_route import SourceRouteHeader
+from pillarbox.topos.base.topology import Topology
 
 EVERY_S = FAST.heart_beat_s
 # Link states that are told soon again, to spare virtual time.

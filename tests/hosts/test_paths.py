@@ -7,16 +7,16 @@ from collections import Counter
 import networkx
 import pytest
 
-import topos
-from hosts.base.path import Path, Step, disjoint, switches_between
-from hosts.bcube import paths as bcube
-from hosts.dcell import parallel as dcell_parallel
-from hosts.dcell import paths as dcell
-from hosts.dpillar import paths as dpillar
-from hosts.ficonn import parallel as ficonn_parallel
-from hosts.ficonn import paths as ficonn
-from topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE
-from topos.ficonn import BACKUP
+from pillarbox import topos
+from pillarbox.hosts.base.path import Path, Step, disjoint, switches_between
+from pillarbox.hosts.bcube import paths as bcube
+from pillarbox.hosts.dcell import parallel as dcell_parallel
+from pillarbox.hosts.dcell import paths as dcell
+from pillarbox.hosts.dpillar import paths as dpillar
+from pillarbox.hosts.ficonn import parallel as ficonn_parallel
+from pillarbox.hosts.ficonn import paths as ficonn
+from pillarbox.topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE
+from pillarbox.topos.ficonn import BACKUP
 
 DPILLARS = [
     "dpillar,4,2",

@@ -2,14 +2,14 @@
 
 import pytest
 
-import topos
-from experiments.lab.emulation.defaults import usual_routing
-from hosts.base.actions import Drop
-from hosts.base.algorithms import algorithms
-from hosts.base.router import RETURNED_BURST, RETURNED_BYTES, RETURNED_PER_S
-from hosts.base.timers import PAPER
-from hosts.memory.memory_network import MemoryNetwork
-from hosts.wire.marks import udp_packet
+from pillarbox import topos
+from pillarbox.experiments.lab.emulation.defaults import usual_routing
+from pillarbox.hosts.base.actions import Drop
+from pillarbox.hosts.base.algorithms import algorithms
+from pillarbox.hosts.base.router import RETURNED_BURST, RETURNED_BYTES, RETURNED_PER_S
+from pillarbox.hosts.base.timers import PAPER
+from pillarbox.hosts.memory.memory_network import MemoryNetwork
+from pillarbox.hosts.wire.marks import udp_packet
 
 NETWORKS = [("bcube,4,1", "0.0", "1.3"), ("dpillar,4,3", "0.0.0.0", "0.1.1.1")]
 

@@ -5,12 +5,12 @@ import random
 
 import pytest
 
-import topos
-from hosts.base.actions import Deliver, Drop, Send
-from hosts.base.algorithms import algorithms, route
-from hosts.base.router import Router
-from hosts.base.timers import FAST
-from hosts.memory.frame_devices import (
+from pillarbox import topos
+from pillarbox.hosts.base.actions import Deliver, Drop, Send
+from pillarbox.hosts.base.algorithms import algorithms, route
+from pillarbox.hosts.base.router import Router
+from pillarbox.hosts.base.timers import FAST
+from pillarbox.hosts.memory.frame_devices import (
     Corrupt,
     Duplicate,
     FrameDelay,
@@ -19,10 +19,10 @@ from hosts.memory.frame_devices import (
     Loss,
     Reorder,
 )
-from hosts.memory.memory_network import MemoryNetwork, Trip
-from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
-from hosts.wire.marks import serial_of, udp_packet
-from topos.base.spec import small
+from pillarbox.hosts.memory.memory_network import MemoryNetwork, Trip
+from pillarbox.hosts.wire.frame import ETH_DCN, ETH_IP, Frame
+from pillarbox.hosts.wire.marks import serial_of, udp_packet
+from pillarbox.topos.base.spec import small
 
 ODD = ["dpillar,4,3", "dcell,2,2", "dcell,3,2,servers=41", "bcube,2,3", "bcube,4,2,servers=32"]
 ODD += ["ficonn,4,2", "fattree,4"]

@@ -10,15 +10,15 @@ from collections.abc import Iterator
 
 import pytest
 
-import topos
-from experiments.lab.emulation.defaults import usual_routing
-from hosts.base.algorithms import algorithms, route
-from hosts.base.failures import Failures
-from hosts.base.router import Router
-from hosts.base.shortest import shortest_path
-from hosts.base.timers import timers_for
-from hosts.memory.memory_network import MemoryNetwork, Trip
-from topos.base.spec import small
+from pillarbox import topos
+from pillarbox.experiments.lab.emulation.defaults import usual_routing
+from pillarbox.hosts.base.algorithms import algorithms, route
+from pillarbox.hosts.base.failures import Failures
+from pillarbox.hosts.base.router import Router
+from pillarbox.hosts.base.shortest import shortest_path
+from pillarbox.hosts.base.timers import timers_for
+from pillarbox.hosts.memory.memory_network import MemoryNetwork, Trip
+from pillarbox.topos.base.spec import small
 
 KINDS = ("cut", "silent cut", "one-way cut", "server", "switch")
 LARGER = ["dpillar,4,3", "dcell,2,2", "bcube,3,2", "ficonn,4,2"]

@@ -5,15 +5,15 @@ from collections import Counter
 
 import pytest
 
-import topos
-from experiments.lab.emulation.defaults import usual_routing
-from hosts.base.algorithms import route
-from hosts.base.failures import parse_failures
-from hosts.base.path import disjoint
-from hosts.base.shortest import shortest_path
-from hosts.base.timers import FAST
-from hosts.memory.memory_network import MemoryNetwork
-from hosts.torus import KeyRouting, key_path, nearer, path_set
+from pillarbox import topos
+from pillarbox.experiments.lab.emulation.defaults import usual_routing
+from pillarbox.hosts.base.algorithms import route
+from pillarbox.hosts.base.failures import parse_failures
+from pillarbox.hosts.base.path import disjoint
+from pillarbox.hosts.base.shortest import shortest_path
+from pillarbox.hosts.base.timers import FAST
+from pillarbox.hosts.memory.memory_network import MemoryNetwork
+from pillarbox.hosts.torus import KeyRouting, key_path, nearer, path_set
 
 SPECS = ["torus,3,3", "torus,4,2,3", "torus,6", "torus,2,2,2", "torus,5,4", "torus,2"]
 

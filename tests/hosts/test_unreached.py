@@ -6,16 +6,16 @@ from ipaddress import ip_address
 
 import pytest
 
-import topos
-from hosts.base.actions import Action, Deliver, Drop
-from hosts.base.algorithms import algorithms
-from hosts.base.load import router_for
-from hosts.base.unreached import TOLD_AFTER_S
-from hosts.memory.memory_network import MemoryNetwork
-from hosts.wire.dcn import DcnHeader, Protocol
-from hosts.wire.frame import ETH_DCN, Frame
-from hosts.wire.ipv4 import ICMP, UDP, Ipv4Header
-from topos.base.topology import Topology
+from pillarbox import topos
+from pillarbox.hosts.base.actions import Action, Deliver, Drop
+from pillarbox.hosts.base.algorithms import algorithms
+from pillarbox.hosts.base.load import router_for
+from pillarbox.hosts.base.unreached import TOLD_AFTER_S
+from pillarbox.hosts.memory.memory_network import MemoryNetwork
+from pillarbox.hosts.wire.dcn import DcnHeader, Protocol
+from pillarbox.hosts.wire.frame import ETH_DCN, Frame
+from pillarbox.hosts.wire.ipv4 import ICMP, UDP, Ipv4Header
+from pillarbox.topos.base.topology import Topology
 
 HOST_UNREACHABLE = b"\x03\x01"
 # The smallest example of each network whose servers relay. A single switch tells nobody.

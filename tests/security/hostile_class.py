@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments.apps.teaching.sheet_catalogue import sheet_of
+from pillarbox.experiments.apps.teaching.sheet_catalogue import sheet_of
 from tests.vagrant.labs.test_answers import model_of
 
 SECRET = "the_word_of_the_teacher"  # an identifier: run as Python, it is a NameError with its text

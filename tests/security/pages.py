@@ -11,8 +11,8 @@ from typing import Any
 
 from yarl import URL
 
-from experiments.apps.page import process
-from experiments.apps.page.process import Page, PageSocket
+from pillarbox.experiments.apps.page import process
+from pillarbox.experiments.apps.page.process import Page, PageSocket
 from tests.experiments.apps.page.test_page_server import Lab
 from tests.experiments.apps.page.visiting import run_client
 from tests.harness.page_client import Client

@@ -10,22 +10,22 @@ from pathlib import Path
 
 import pytest
 
-from experiments.base import interpreter
-from experiments.base.files import CHECKOUT
-from experiments.lab.linux import sandbox
+from pillarbox.experiments.base import interpreter
+from pillarbox.experiments.base.files import CHECKOUT
+from pillarbox.experiments.lab.linux import sandbox
 
 WAIT_S = 280  # only a guard
 MODULES = (
     *("numpy", "json", "click", "runpy", "topos", "hosts", "pillarbox", "multiprocessing"),
-    *("sitecustomize", "usercustomize", "experiments.runs.trials.trial_worker"),
+    *("sitecustomize", "usercustomize", "pillarbox.experiments.runs.trials.trial_worker"),
     *(
-        "experiments.lab.linux.delays",
-        "hosts.live.nursery",
-        "experiments.lab.traffic.generator_worker",
+        "pillarbox.experiments.lab.linux.delays",
+        "pillarbox.hosts.live.nursery",
+        "pillarbox.experiments.lab.traffic.generator_worker",
     ),
 )
 # What the console script does, whose directory comes first on the import path, as for any script.
-MAIN = "from experiments.cli.main import main\nmain()\n"
+MAIN = "from pillarbox.experiments.cli.main import main\nmain()\n"
 PLAN = """
 repeats = 1
 [workload]
@@ -38,8 +38,8 @@ timers = "paper"
 """
 SWEEP = """
 from pathlib import Path
-from experiments.models.simulator.sweeps import sweep
-from experiments.base.units import size
+from pillarbox.experiments.models.simulator.sweeps import sweep
+from pillarbox.experiments.base.units import size
 if __name__ == "__main__":
     print(sweep(size, [1000, 2000], Path(sys.argv[1]), workers=2, say=str))
 """
@@ -132,7 +132,7 @@ def test_a_module_command_runs_neither_it_nor_what_variables_name(planted: Path)
     (planted / site).mkdir(parents=True)
     (planted / site / "planted.pth").write_text(mark(planted, "pth").replace("\n", ";"))
     done = subprocess.run(
-        interpreter.module_command("experiments", "topo", "bcube,4,1"),
+        interpreter.module_command("pillarbox", "topo", "bcube,4,1"),
         cwd=planted,
         env={
             "HOME": str(planted),

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 import pytest
 
+from pillarbox.topos.base.errors import PillarboxError
 from tests.benches import _mutations as mutations
 from tests.benches import fuzz_readers
 from tests.benches._readers import ReaderCase, readers
-from topos.base.errors import PillarboxError
 
 INPUTS = 100
 

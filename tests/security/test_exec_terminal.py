@@ -19,10 +19,10 @@ from typing import Any
 
 import pytest
 
-from experiments.base.processes import forked
-from experiments.lab.linux import unprivileged
-from experiments.runs.control.visitor import execute_shell
-from hosts.linux.rights import CAPABILITIES
+from pillarbox.experiments.base.processes import forked
+from pillarbox.experiments.lab.linux import unprivileged
+from pillarbox.experiments.runs.control.visitor import execute_shell
+from pillarbox.hosts.linux.rights import CAPABILITIES
 
 pytestmark = pytest.mark.root
 

@@ -11,9 +11,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from hosts.base import file_ownership
-from hosts.base.load import module_from
-from topos.base.errors import PillarboxError
+from pillarbox.hosts.base import file_ownership
+from pillarbox.hosts.base.load import module_from
+from pillarbox.topos.base.errors import PillarboxError
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root refuses files of others")
 

@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from experiments.apps.teaching import child, class_grading
-from experiments.apps.teaching.sheet_catalogue import sheet_of
-from experiments.base.files import CHECKOUT
-from experiments.cli.commands.grade import command as grade
-from experiments.cli.commands.grade_all import command as grade_all
-from experiments.runs.trials import store
+from pillarbox.experiments.apps.teaching import child, class_grading
+from pillarbox.experiments.apps.teaching.sheet_catalogue import sheet_of
+from pillarbox.experiments.base.files import CHECKOUT
+from pillarbox.experiments.cli.commands.grade import command as grade
+from pillarbox.experiments.cli.commands.grade_all import command as grade_all
+from pillarbox.experiments.runs.trials import store
+from pillarbox.topos.base.errors import PillarboxError
 from tests.security.hostile_class import SECRET
 from tests.vagrant.labs.runs import model_runs
 from tests.vagrant.labs.test_answers import model_of
-from topos.base.errors import PillarboxError
 
 MODEL = model_of(sheet_of("1", "s0"))
 
@@ -248,7 +248,7 @@ def test_students_files_are_opened_by_one_reader_alone() -> None:
     found = {(file.stem, where, line) for file in modules for where, line in _reads(file)}
     assert len(modules) > 20
     assert [one for one in sorted(found) if not {one[:2], (one[0], "*")} & TEACHERS] == [], (
-        "read a student's file by experiments.apps.teaching.submissions"
+        "read a student's file by pillarbox.experiments.apps.teaching.submissions"
     )
 
 

@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from experiments.apps.teaching import child
-from experiments.apps.teaching.sheet_catalogue import sheet_of
-from experiments.cli.commands.grade_all import command
+from pillarbox.experiments.apps.teaching import child
+from pillarbox.experiments.apps.teaching.sheet_catalogue import sheet_of
+from pillarbox.experiments.cli.commands.grade_all import command
 from tests.security.hostile_class import HONEST, HOSTILE, SECRET, hand_in, remove
 
 PR_CAPBSET_DROP, CAPABILITIES, CLONE_NEWUSER = 24, range(41), 0x10000000

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from experiments.base.files import private_folder
-from experiments.lab.emulation import lab_registry
-from experiments.lab.linux import kernel_settings, shaping
-from hosts.linux import tcx
-from topos.base.errors import PillarboxError
+from pillarbox.experiments.base.files import private_folder
+from pillarbox.experiments.lab.emulation import lab_registry
+from pillarbox.experiments.lab.linux import kernel_settings, shaping
+from pillarbox.hosts.linux import tcx
+from pillarbox.topos.base.errors import PillarboxError
 
 STRANGER = 61_002  # a number without an account
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of others")

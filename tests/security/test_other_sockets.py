@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from experiments.apps.cluster.clock import Clocks, ClockServer
-from experiments.runs.control import prometheus
-from experiments.runs.control.prometheus import MOST_CLIENTS, server_at
+from pillarbox.experiments.apps.cluster.clock import Clocks, ClockServer
+from pillarbox.experiments.runs.control import prometheus
+from pillarbox.experiments.runs.control.prometheus import MOST_CLIENTS, server_at
 
 HERE = "127.0.0.1"
 

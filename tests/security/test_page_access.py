@@ -10,8 +10,8 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from experiments.apps.page.access import COOKIE
-from experiments.apps.page.process import Page, PageSocket
+from pillarbox.experiments.apps.page.access import COOKIE
+from pillarbox.experiments.apps.page.process import Page, PageSocket
 from tests.experiments.apps.page.test_page_server import Lab
 from tests.harness.chromium import CHROMIUM, browser
 from tests.security.pages import attacked

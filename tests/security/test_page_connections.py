@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from experiments.apps.page import admission, bounded_log
-from experiments.apps.page.admission import MOST_CONNECTIONS, MOST_PAGES, Admission
-from experiments.apps.page.process import Page, PageSocket
-from experiments.apps.page.server import first_message
-from experiments.runs.control.visitor import MOST_OPEN_FILES
+from pillarbox.experiments.apps.page import admission, bounded_log
+from pillarbox.experiments.apps.page.admission import MOST_CONNECTIONS, MOST_PAGES, Admission
+from pillarbox.experiments.apps.page.process import Page, PageSocket
+from pillarbox.experiments.apps.page.server import first_message
+from pillarbox.experiments.runs.control.visitor import MOST_OPEN_FILES
+from pillarbox.topos.base.errors import PillarboxError
 from tests.experiments.apps.page.test_page_server import Lab
 from tests.experiments.apps.page.visiting import run_client
 from tests.harness.page_client import watching
@@ -33,7 +34,6 @@ from tests.security.pages import (
     request_for,
     sentences,
 )
-from topos.base.errors import PillarboxError
 
 LITTLE = 4096  # bytes of a receive buffer
 UPGRADE = (

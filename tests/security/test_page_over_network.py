@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from experiments.apps.page import certificate, process
-from experiments.apps.page.certificate import client_context, fingerprint_of, made_for
-from experiments.apps.page.process import Page, PageSocket
-from experiments.cli.commands.page import _save_recording
+from pillarbox.experiments.apps.page import certificate, process
+from pillarbox.experiments.apps.page.certificate import client_context, fingerprint_of, made_for
+from pillarbox.experiments.apps.page.process import Page, PageSocket
+from pillarbox.experiments.cli.commands.page import _save_recording
+from pillarbox.topos.base.errors import PillarboxError
 from tests.experiments.apps.page.test_page_server import Lab
 from tests.harness.chromium import CHROMIUM, browser
 from tests.harness.page_client import watching
 from tests.security.pages import MOST_SAMPLES, attacked, connected, flood, request_for
-from topos.base.errors import PillarboxError
 
 
 def on_network(*, terminals: bool = False) -> PageSocket:

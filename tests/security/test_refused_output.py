@@ -10,14 +10,14 @@ import sys
 import click
 import pytest
 
-from experiments.base.files import CHECKOUT
-from experiments.cli.main import cli
+from pillarbox.experiments.base.files import CHECKOUT
+from pillarbox.experiments.cli.main import cli
 
 # One process imports all commands and forks for each command line. Each child ends as Python ends,
 # with its last flush; gc.freeze makes that a quarter as long.
 EACH = """
 import click, gc, json, os, sys
-from experiments.cli.main import cli, main
+from pillarbox.experiments.cli.main import cli, main
 lines = json.loads(sys.argv[1])
 for words in lines:
     cli.get_command(click.Context(cli), words[0])
@@ -75,7 +75,7 @@ def test_a_reader_that_ends_early_is_no_mistake() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     done = subprocess.run(
-        [sys.executable, "-m", "experiments", "topo", "bcube,4,1"],
+        [sys.executable, "-m", "pillarbox", "topo", "bcube,4,1"],
         check=False,
         stdout=writing,
         stderr=subprocess.PIPE,
@@ -87,14 +87,14 @@ def test_a_reader_that_ends_early_is_no_mistake() -> None:
 
 @pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&-", "<&- 2>&-"])
 def test_an_error_that_nobody_reads_keeps_its_exit_code(redirection: str) -> None:
-    assert ended(f"{redirection}", "-m", "experiments", "topo", "nonsense") == (2, "")
-    assert ended(f">/dev/null {redirection}", "-m", "experiments", "topo", "tree,2,2") == (0, "")
+    assert ended(f"{redirection}", "-m", "pillarbox", "topo", "nonsense") == (2, "")
+    assert ended(f">/dev/null {redirection}", "-m", "pillarbox", "topo", "tree,2,2") == (0, "")
 
 
 def test_a_file_never_gets_the_number_of_a_closed_stream() -> None:
     """Or what another program prints would be written into it."""
     script = """if True:
-        from experiments.base.output import standard_streams
+        from pillarbox.experiments.base.output import standard_streams
         with standard_streams(), open("/dev/null") as file:
             raise SystemExit(40 + file.fileno())
     """

@@ -21,21 +21,21 @@ from typing import Any
 
 import pytest
 
-from experiments.apps.page.process import Page, opened
-from experiments.base.files import CHECKOUT
-from experiments.lab.linux import sandbox
-from experiments.lab.traffic.tools import tool_for
-from experiments.models.workloads.flows import Flow, Sending
-from experiments.runs.control import process_rights
-from experiments.runs.control.client import ask
-from experiments.runs.control.service import Service
-from experiments.runs.trust import Watch
-from hosts.linux.rights import MACHINE, ROLES, ruleset_for_reading
+from pillarbox.experiments.apps.page.process import Page, opened
+from pillarbox.experiments.base.files import CHECKOUT
+from pillarbox.experiments.lab.linux import sandbox
+from pillarbox.experiments.lab.traffic.tools import tool_for
+from pillarbox.experiments.models.workloads.flows import Flow, Sending
+from pillarbox.experiments.runs.control import process_rights
+from pillarbox.experiments.runs.control.client import ask
+from pillarbox.experiments.runs.control.service import Service
+from pillarbox.experiments.runs.trust import Watch
+from pillarbox.hosts.linux.rights import MACHINE, ROLES, ruleset_for_reading
 from tests.experiments.labs import PLANES, WAIT_S, lab_of, wait_until
 
 pytestmark = pytest.mark.root
 
-PILLARBOX = [sys.executable, "-m", "experiments"]
+PILLARBOX = [sys.executable, "-m", "pillarbox"]
 
 
 def check(found: list[dict[str, Any]]) -> set[str]:
@@ -133,7 +133,7 @@ def test_a_router_that_is_only_checked(tmp_path: Path) -> None:
 
 ROUTER = """
 import ctypes, os
-from hosts.base.hop_by_hop import HopByHop
+from pillarbox.hosts.base.hop_by_hop import HopByHop
 
 def tried(act, *arguments):
     try:

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from experiments.base.files import CHECKOUT
-from experiments.base.output import Output, styled
-from experiments.runs.reporting.progress import Live
-from experiments.runs.reporting.report_page import rendered
+from pillarbox.experiments.base.files import CHECKOUT
+from pillarbox.experiments.base.output import Output, styled
+from pillarbox.experiments.runs.reporting.progress import Live
+from pillarbox.experiments.runs.reporting.report_page import rendered
 
 ESCAPE = "\x1b]0;owned\x07\x1b[2J\u202e"
 SHOWN = r"\x1b]0;owned\x07\x1b[2J\u202e"
@@ -35,7 +35,7 @@ WRITERS_OF_BYTES = {
 def said(*words: str, encoding: str = "utf-8") -> str:
     """Return what a command prints, by both streams."""
     ended = subprocess.run(
-        [sys.executable, "-m", "experiments", *words],
+        [sys.executable, "-m", "pillarbox", *words],
         check=False,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -99,7 +99,7 @@ def test_a_page() -> None:
 
 
 def test_nothing_writes_past_the_filter() -> None:
-    """Only `experiments.base.output` and the writers named here know the streams below it."""
+    """Only `pillarbox.experiments.base.output` and the writers named here know the streams below it."""
     passed = re.compile(r"sys\.__std|std(out|err)\.buffer|os\.write\([12],|\.unfiltered")
     sources = (
         file for folder in ("experiments", "hosts") for file in CHECKOUT.glob(f"{folder}/**/*.py")

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import topos
-from topos.base.addressing import End
-from topos.base.spec import small
+from pillarbox import topos
+from pillarbox.topos.base.addressing import End
+from pillarbox.topos.base.spec import small
 
 LARGE = [
     "dpillar,48,4",

@@ -5,9 +5,9 @@ from collections import Counter
 import numpy
 import pytest
 
-import topos
-from topos.base import arrays
-from topos.base.errors import PillarboxError
+from pillarbox import topos
+from pillarbox.topos.base import arrays
+from pillarbox.topos.base.errors import PillarboxError
 
 EXAMPLES = [spec for kind in topos.kinds() for spec in topos.network(kind).examples]
 

@@ -6,8 +6,8 @@ from collections import defaultdict
 import networkx
 import pytest
 
-import topos
-from topos.base.errors import PillarboxError
+from pillarbox import topos
+from pillarbox.topos.base.errors import PillarboxError
 
 SPECS = ["bccc,2,1", "bccc,3,1", "bccc,2,2", "bccc,4,0", "bccc,3,2", "bccc,5,1"]
 

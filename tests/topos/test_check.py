@@ -9,11 +9,11 @@ from typing import Any
 import numpy
 import pytest
 
-import topos
-from topos.base.check import problems
-from topos.base.layout import Layout
-from topos.base.polymorphic import NOTHING, select
-from topos.base.topology import Plug, Topology
+from pillarbox import topos
+from pillarbox.topos.base.check import problems
+from pillarbox.topos.base.layout import Layout
+from pillarbox.topos.base.polymorphic import NOTHING, select
+from pillarbox.topos.base.topology import Plug, Topology
 
 # With a partial network and both kinds of cables between switches.
 SPECS = (

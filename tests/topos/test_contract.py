@@ -2,8 +2,8 @@
 
 import pytest
 
-import topos
-from topos.base.check import problems
+from pillarbox import topos
+from pillarbox.topos.base.check import problems
 
 EXAMPLES = [spec for kind in topos.kinds() for spec in topos.network(kind).examples]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-import topos
+from pillarbox import topos
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import networkx
 import pytest
 
-import topos
-from topos.base.diameter import diameter
-from topos.base.topology import Topology
+from pillarbox import topos
+from pillarbox.topos.base.diameter import diameter
+from pillarbox.topos.base.topology import Topology
 
 SPECS = [spec for kind in topos.kinds() for spec in topos.network(kind).examples]
 

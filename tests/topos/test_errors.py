@@ -2,10 +2,10 @@
 
 import pytest
 
-import topos
-from hosts.base.faults import read
-from hosts.linux.netlink import NetlinkError
-from topos.base.errors import (
+from pillarbox import topos
+from pillarbox.hosts.base.faults import read
+from pillarbox.hosts.linux.netlink import NetlinkError
+from pillarbox.topos.base.errors import (
     ERRORS,
     InvalidValueError,
     KernelError,

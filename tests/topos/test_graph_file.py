@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import topos
-from hosts.base.algorithms import SHORTEST, algorithms, route
-from topos.base import graph_file
-from topos.base.check import problems
-from topos.base.errors import PillarboxError, UnknownNameError
-from topos.base.graph import MOST_PORTS, Graph
+from pillarbox import topos
+from pillarbox.hosts.base.algorithms import SHORTEST, algorithms, route
+from pillarbox.topos.base import graph_file
+from pillarbox.topos.base.check import problems
+from pillarbox.topos.base.errors import PillarboxError, UnknownNameError
+from pillarbox.topos.base.graph import MOST_PORTS, Graph
 
 GraphOf = Any  # networkx.Graph, which has no type parameters at run time
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-import topos
+from pillarbox import topos
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = [spec for kind in topos.kinds() for spec in topos.network(kind).examples]
 SCALAR_USE = """
 import json, sys
-import topos
+from pillarbox import topos
 for spec in json.loads(sys.argv[1]):
     topology = topos.parse(spec)
     for node in range(topology.nodes):
@@ -50,6 +50,6 @@ def test_single_questions_to_every_network_load_nothing_heavy() -> None:
 
 @pytest.mark.parametrize("kind", topos.kinds())
 def test_a_network_loads_no_other(kind: str) -> None:
-    code = "import json, sys, topos; topos.network(sys.argv[1]); print(json.dumps([*sys.modules]))"
-    networks = {f"topos.{other}" for other in topos.kinds()}
-    assert loaded(code, kind) & networks == {f"topos.{kind}"}
+    code = "import json, sys; from pillarbox import topos; topos.network(sys.argv[1]); print(json.dumps([*sys.modules]))"
+    networks = {f"pillarbox.topos.{other}" for other in topos.kinds()}
+    assert loaded(code, kind) & networks == {f"pillarbox.topos.{kind}"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-import topos
-from topos.base.levels import MOST_FACTOR, network_with_rates
+from pillarbox import topos
+from pillarbox.topos.base.levels import MOST_FACTOR, network_with_rates
 
 EVERY = [spec for kind in topos.kinds() for spec in topos.network(kind).examples]
 

@@ -7,15 +7,15 @@ from itertools import combinations, permutations, product
 
 import pytest
 
-import topos
-from hosts.base.path import disjoint
-from hosts.bcube.paths import path_set as bcube_paths
-from hosts.mesh import path_set as mesh_paths
-from topos.base.digits import DigitNetwork
-from topos.base.errors import PillarboxError
-from topos.base.topology import Topology
-from topos.mesh import Mesh
-from topos.rail import Rail
+from pillarbox import topos
+from pillarbox.hosts.base.path import disjoint
+from pillarbox.hosts.bcube.paths import path_set as bcube_paths
+from pillarbox.hosts.mesh import path_set as mesh_paths
+from pillarbox.topos.base.digits import DigitNetwork
+from pillarbox.topos.base.errors import PillarboxError
+from pillarbox.topos.base.topology import Topology
+from pillarbox.topos.mesh import Mesh
+from pillarbox.topos.rail import Rail
 
 SPECS = ["rail,4,2", "rail,2,5", "rail,3,2,2", "mesh,3,3", "mesh,4,2", "mesh,3,2,2", "mesh,5"]
 

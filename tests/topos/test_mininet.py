@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import topos
+from pillarbox import topos
 
 ROOT = Path(topos.__file__).parents[1]
 # A pid namespace whose first process dies with the test: nothing of Mininet outlives it.

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import topos
+from pillarbox import topos
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_an_error_in_a_networks_file_is_one_sentence_with_its_line(
     old: str, new: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(topos, "__path__", [*topos.__path__, str(tmp_path)])
-    monkeypatch.delitem(sys.modules, "topos.erroneous", raising=False)
+    monkeypatch.delitem(sys.modules, "pillarbox.topos.erroneous", raising=False)
     text = (Path(topos.__path__[0]) / "tree.py").read_text()
     file = tmp_path / "erroneous.py"
     file.write_text(text.replace(old, new))

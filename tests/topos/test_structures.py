@@ -9,12 +9,17 @@ import sys
 import networkx
 import pytest
 
-from topos import structures
-from topos.base.errors import PillarboxError
-from topos.structures.base import Structure
-from topos.structures.butterflies import Butterfly, DeBruijn, WrappedButterfly, wrapped_columns
-from topos.structures.grids import FullMesh, Hypercube, Ring, Torus
-from topos.structures.trees import FatTree, Tree
+from pillarbox.topos import structures
+from pillarbox.topos.base.errors import PillarboxError
+from pillarbox.topos.structures.base import Structure
+from pillarbox.topos.structures.butterflies import (
+    Butterfly,
+    DeBruijn,
+    WrappedButterfly,
+    wrapped_columns,
+)
+from pillarbox.topos.structures.grids import FullMesh, Hypercube, Ring, Torus
+from pillarbox.topos.structures.trees import FatTree, Tree
 
 SMALL = [
     *map(FullMesh, (2, 3, 6, 7)),
@@ -194,7 +199,7 @@ def test_every_example_is_found_by_its_name():
     found = structures.names()
     assert {"fullmesh", "ring", "torus", "tree", "fattree"} < set(found)
     assert {"hypercube", "butterfly", "wrappedbutterfly", "debruijn"} < set(found)
-    from topos.structures.registry import structure_classes
+    from pillarbox.topos.structures.registry import structure_classes
 
     for kind, made in structure_classes().items():
         assert type(structures.parse(made.example)) is made
@@ -224,7 +229,7 @@ def test_wrong_specs_say_what_would_be_right(spec, hint):
 
 def test_structures_answer_without_numpy():
     code = (
-        "import sys; from topos import structures; "
+        "import sys; from pillarbox.topos import structures; "
         "list(structures.parse('torus,4').edges()); sys.exit('numpy' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

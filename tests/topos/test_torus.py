@@ -5,8 +5,8 @@ import itertools
 import networkx
 import pytest
 
-import topos
-from topos.base.errors import PillarboxError
+from pillarbox import topos
+from pillarbox.topos.base.errors import PillarboxError
 
 
 @pytest.mark.parametrize(

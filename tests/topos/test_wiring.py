@@ -9,7 +9,7 @@ import itertools
 
 import pytest
 
-import topos
+from pillarbox import topos
 
 Address = tuple[int, ...]
 Switches = set[frozenset[Address]]

@@ -3,12 +3,12 @@
 import numpy
 import pytest
 
-import topos
-from topos import structures
-from topos.base.check import problems
-from topos.base.errors import PillarboxError
-from topos.jellyfish import regular_graph
-from topos.structures.network import structure_network
+from pillarbox import topos
+from pillarbox.topos import structures
+from pillarbox.topos.base.check import problems
+from pillarbox.topos.base.errors import PillarboxError
+from pillarbox.topos.jellyfish import regular_graph
+from pillarbox.topos.structures.network import structure_network
 
 GRAPHS = ("hypercube,4", "debruijn,3,2", "butterfly,2", "wrappedbutterfly,3", "fullmesh,5")
 

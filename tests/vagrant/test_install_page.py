@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.lab.doctor.computer import REPORT_PORT
+from pillarbox.experiments.lab.doctor.computer import REPORT_PORT
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PAGE = (CHECKOUT / "docs" / "install.md").read_text()

@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
-from experiments.lab.doctor.computer import REPORT_PORT
+from pillarbox.experiments.lab.doctor.computer import REPORT_PORT
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 VAGRANT = CHECKOUT / "vagrant"

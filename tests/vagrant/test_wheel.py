@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import setuptools
 
-from experiments.cli.main import EXTRAS, SECTIONS
+from pillarbox.experiments.cli.main import EXTRAS, SECTIONS
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 LEFT_OUT = (".*", "__pycache__", "build", "dist", "*.egg-info", "results", "site")
@@ -142,7 +142,9 @@ def test_questions_are_answered_in_a_fresh_environment(environment: Path) -> Non
 def test_every_command_has_its_help_without_extras(environment: Path) -> None:
     names = [*chain(*SECTIONS.values())]
     names = [name for name in names if name not in SECTIONS["Development"]]
-    script = "import sys\nfrom experiments.cli.main import cli\nfor name in sys.argv[1:]:\n"
+    script = (
+        "import sys\nfrom pillarbox.experiments.cli.main import cli\nfor name in sys.argv[1:]:\n"
+    )
     script += "    cli([name, '--help'], 'pillarbox', standalone_mode=False)"
     done = run(environment.with_name("python"), "-I", "-c", script, *names)
     assert (done.returncode, done.stderr) == (0, "")

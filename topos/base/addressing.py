@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
-from topos.base.errors import PillarboxError, require
-from topos.base.polymorphic import Number
+from pillarbox.topos.base.errors import PillarboxError, require
+from pillarbox.topos.base.polymorphic import Number
 
 NETWORK = 10 << 24  # 10.0.0.0/8
 FIRST_HOST = NETWORK + 1  # IPv4 address of server 0; 10.0.0.0 is the network address

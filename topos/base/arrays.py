@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 import numpy
 from numpy.typing import NDArray
 
-from topos.base.errors import PillarboxError
+from pillarbox.topos.base.errors import PillarboxError
 
 # Nodes per numpy operation: enough to hide Python's overhead, few enough for the CPU cache.
 BLOCK = 1 << 15
 
 
 class CableArrays(NamedTuple):
-    """All cables of a network: one array per field of `topos.base.topology.Cable`."""
+    """All cables of a network: one array per field of `pillarbox.topos.base.topology.Cable`."""
 
     a: NDArray[numpy.signedinteger[Any]]
     a_port: NDArray[numpy.signedinteger[Any]]

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 
 import numpy
 
-from topos.base.errors import PillarboxError
-from topos.base.polymorphic import NOTHING
-from topos.base.topology import Plug, Topology
+from pillarbox.topos.base.errors import PillarboxError
+from pillarbox.topos.base.polymorphic import NOTHING
+from pillarbox.topos.base.topology import Plug, Topology
 
 
 def problems(topology: Topology) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import reduce
 from operator import or_
 
-from topos.base.topology import Topology
+from pillarbox.topos.base.topology import Topology
 
 MOST_SEARCHED = 4096  # maximum number of servers: the search holds a bit for each pair
 
@@ -16,7 +16,7 @@ def diameter(topology: Topology) -> int | None:
     A set of servers is one integer with a bit per server. In each step a server reaches what the
     members of its meeting points reached before.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> diameter(topos.parse("dcell,4,1")), diameter(topos.parse("ficonn,4,2"))
     (3, 7)
     """

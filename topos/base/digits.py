@@ -14,12 +14,13 @@ from itertools import accumulate
 from operator import mul
 from typing import Any
 
-from topos.base.polymorphic import NOTHING, Number
-from topos.base.topology import Topology
+from pillarbox.topos.base.polymorphic import NOTHING, Number
+from pillarbox.topos.base.topology import Topology
 
 
 class DigitNetwork(Topology):
-    """Base class of networks whose servers are addressed by digits (`hosts.bcube` routes in them).
+    """Base class of networks whose servers are addressed by digits (`pillarbox.hosts.bcube` routes
+    in them).
 
     A subclass sets `sizes`, and overrides `level_of_port` and `port_towards` if a server has
     several ports per level.

@@ -7,9 +7,9 @@ from typing import Any
 
 from mininet.topo import Topo
 
-from topos.base.errors import PillarboxError, require
-from topos.base.spec import parse
-from topos.base.topology import Topology
+from pillarbox.topos.base.errors import PillarboxError, require
+from pillarbox.topos.base.spec import parse
+from pillarbox.topos.base.topology import Topology
 
 # Maximum number of nodes for Mininet, whose Python objects per node and cable fill the memory.
 MOST_EMULATED = 100_000

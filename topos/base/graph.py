@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from functools import cached_property, lru_cache
 
-from topos.base.addressing import NumberedServers
-from topos.base.diameter import MOST_SEARCHED, diameter
-from topos.base.errors import require
-from topos.base.graph_file import GraphFile, NamedFile, read_graph
-from topos.base.layout import Layout, circle, grid_layout
-from topos.base.polymorphic import Number
-from topos.base.ports import Edge, PortTable
-from topos.base.topology import Bound, Plug, Topology
+from pillarbox.topos.base.addressing import NumberedServers
+from pillarbox.topos.base.diameter import MOST_SEARCHED, diameter
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.graph_file import GraphFile, NamedFile, read_graph
+from pillarbox.topos.base.layout import Layout, circle, grid_layout
+from pillarbox.topos.base.polymorphic import Number
+from pillarbox.topos.base.ports import Edge, PortTable
+from pillarbox.topos.base.topology import Bound, Plug, Topology
 
 MOST_PORTS = 256  # maximum number of ports of a node: a MAC address has one octet for the port
 MOST_NODES = 100_000  # maximum number of nodes: the tables of the wiring are stored

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from xml.parsers import expat
 
-from topos.base.dot_file import parse_dot
-from topos.base.errors import PillarboxError, UnknownNameError, require
+from pillarbox.topos.base.dot_file import parse_dot
+from pillarbox.topos.base.errors import PillarboxError, UnknownNameError, require
 
 SUFFIXES = (".graphml", ".json", ".dot", ".gv")
 MOST_BYTES = 64 << 20  # maximum size of a graph file: some 300,000 cables that Pillarbox wrote

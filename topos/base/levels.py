@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from topos.base.errors import require
+from pillarbox.topos.base.errors import require
 
 RATES, DELAYS, PRICES = "rates", "delays", "prices"
 OPTIONS = (RATES, DELAYS, PRICES)

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from topos.base.polymorphic import NOTHING
-from topos.base.topology import Plug
+from pillarbox.topos.base.polymorphic import NOTHING
+from pillarbox.topos.base.topology import Plug
 
 if TYPE_CHECKING:
-    from topos.base.polymorphic import IntArray
+    from pillarbox.topos.base.polymorphic import IntArray
 
 Edge = tuple[int, int, int]  # two nodes, and the level of the cable between them
 _NO_CABLE = Plug(NOTHING, 0, 0)

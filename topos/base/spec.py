@@ -17,13 +17,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from topos.base.errors import PillarboxError, UnknownNameError, meant, require
-from topos.base.graph_file import named_file
-from topos.base.levels import OPTIONS, LevelFactors, parse_factors
-from topos.base.topology import Topology
+from pillarbox.topos.base.errors import PillarboxError, UnknownNameError, meant, require
+from pillarbox.topos.base.graph_file import named_file
+from pillarbox.topos.base.levels import OPTIONS, LevelFactors, parse_factors
+from pillarbox.topos.base.topology import Topology
 
 # Package `topos`, taken from sys.modules, since an import statement would be circular.
-TOPOS = sys.modules["topos"]
+TOPOS = sys.modules["pillarbox.topos"]
 # Files of topos/ that define no network: custom.py is for the option --custom of Mininet's mn.
 NOT_NETWORKS = {"custom"}
 # preferred minimum number of servers in the example networks of `small`
@@ -61,7 +61,7 @@ def network(kind: str) -> type[Topology]:
         hint = meant(kind, [*known, *_structures().structure_classes()], meant(kind, known))
         raise UnknownNameError(f"there is no network {kind!r}: {hint}")
     with report_network_file_errors(kind):
-        module = importlib.import_module(f"topos.{kind}")
+        module = importlib.import_module(f"pillarbox.topos.{kind}")
     for network_class in vars(module).values():
         if (
             inspect.isclass(network_class)
@@ -115,10 +115,11 @@ def parse(spec: str) -> Topology:
     >>> parse("bcube,4,1,rates=9:1").factors.rates
     (9, 1)
 
-    A spec that ends in .graphml, .json, .dot or .gv names a file with a graph (`topos.base.graph`).
+    A spec that ends in .graphml, .json, .dot or .gv names a file with a graph
+    (`pillarbox.topos.base.graph`).
     """
     if named := named_file(spec):
-        from topos.base.graph import graph_network
+        from pillarbox.topos.base.graph import graph_network
 
         return graph_network(named)
     kind, *words = (word.strip() for word in spec.split(","))
@@ -194,7 +195,7 @@ def _structure(kind: str, spec: str) -> Topology | None:
 
 def _structures() -> Any:
     """Return the module of graph structures, imported by name, since it imports this folder."""
-    return importlib.import_module("topos.structures.network")
+    return importlib.import_module("pillarbox.topos.structures.network")
 
 
 @cache  # cached, since `parse` calls it for every spec that it reads

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 
-from topos.base.digits import DigitNetwork
-from topos.base.layout import (
+from pillarbox.topos.base.digits import DigitNetwork
+from pillarbox.topos.base.layout import (
     LETTER,
     ROW_HEIGHT,
     DrawingBox,
@@ -20,8 +20,8 @@ from topos.base.layout import (
     name_size,
     row_height,
 )
-from topos.base.polymorphic import NOTHING, Number, insert_digit, remove_digit, select
-from topos.base.topology import Plug
+from pillarbox.topos.base.polymorphic import NOTHING, Number, insert_digit, remove_digit, select
+from pillarbox.topos.base.topology import Plug
 
 
 class SwitchedDigits(DigitNetwork):

@@ -2,8 +2,8 @@
 
 Servers are the dense integers ``0 .. servers-1`` and switches ``0 .. switches-1``. A *node* is a
 server or a switch: servers come first, so switch ``s`` is node ``servers + s``. No wiring is
-stored, except for graphs from files (`topos.base.graph`). A subclass defines the far end of a
-port's cable (`server_plug`, `switch_plug`), the digits of a server's address (`digits`,
+stored, except for graphs from files (`pillarbox.topos.base.graph`). A subclass defines the far end
+of a port's cable (`server_plug`, `switch_plug`), the digits of a server's address (`digits`,
 `server_at`), and its paper's bounds (`diameter_bound`, `bisection`, `disjoint_paths`). This class
 derives the rest for every network, from peers to arrays of all cables.
 
@@ -20,14 +20,14 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from topos.base.addressing import End, UidAddresses
-from topos.base.errors import PillarboxError, UnknownNameError, require
-from topos.base.layout import Layout, grid_layout
-from topos.base.levels import LevelFactors
-from topos.base.polymorphic import NOTHING, Number
+from pillarbox.topos.base.addressing import End, UidAddresses
+from pillarbox.topos.base.errors import PillarboxError, UnknownNameError, require
+from pillarbox.topos.base.layout import Layout, grid_layout
+from pillarbox.topos.base.levels import LevelFactors
+from pillarbox.topos.base.polymorphic import NOTHING, Number
 
 if TYPE_CHECKING:
-    from topos.base.arrays import CableArrays
+    from pillarbox.topos.base.arrays import CableArrays
 
 # Number of servers, and of switches, at each end of the numbering whose cables show the levels.
 SAMPLE = 512
@@ -153,7 +153,7 @@ class Topology(UidAddresses, ABC):
         Servers of both networks keep their numbers, addresses and ports: growth requires no
         re-addressing and no re-cabling (Guo 2008, section 5).
 
-        >>> import topos
+        >>> from pillarbox import topos
         >>> topos.parse("dcell,4,1,servers=16").resized(20)
         <dcell,4,1: 20 servers, 5 switches>
         """
@@ -183,7 +183,7 @@ class Topology(UidAddresses, ABC):
     def levels(self) -> int:
         """Number of levels of cables; of a partial network, that of the full one.
 
-        >>> import topos
+        >>> from pillarbox import topos
         >>> topos.parse("bcube,2,2").levels, topos.parse("dcell,4,1,servers=4").levels
         (3, 2)
         """
@@ -208,7 +208,7 @@ class Topology(UidAddresses, ABC):
     def rate_of_level(self, level: int) -> int:
         """Return the rate of cables of a level, relative to the rate of the network.
 
-        >>> import topos
+        >>> from pillarbox import topos
         >>> topos.parse("bcube,4,1,rates=9:1").rate_of_level(0)
         9
         """
@@ -321,7 +321,7 @@ class Topology(UidAddresses, ABC):
 
     def cable_arrays(self) -> CableArrays:
         """Return all cables of the network as arrays ``a, a_port, b, b_port, level``."""
-        from topos.base.arrays import NodeSide, cable_arrays
+        from pillarbox.topos.base.arrays import NodeSide, cable_arrays
 
         return cable_arrays(
             self.spec,
@@ -390,7 +390,7 @@ class Topology(UidAddresses, ABC):
     def end(self, text: str) -> End:
         """Return the end that a server's name or a port's (``0.0%1``, ``h0-1``) describes.
 
-        >>> import topos
+        >>> from pillarbox import topos
         >>> topos.parse("bcube,4,1").end("0.3%1"), topos.parse("bcube,4,1").end("0.3")
         (End(server=3, port=1), End(server=3, port=None))
         """
@@ -430,7 +430,7 @@ class Topology(UidAddresses, ABC):
     def description(self) -> str:
         """Return a sentence that describes the network: servers, switches and ports.
 
-        >>> import topos
+        >>> from pillarbox import topos
         >>> topos.parse("bcube,4,1").description()
         'BCube₁ of 16 servers with 4-port switches: each server has 2 ports, one per level.'
         """

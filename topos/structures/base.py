@@ -2,7 +2,7 @@
 
 A structure numbers its nodes ``0 .. nodes-1`` and stores no edges. One end of each edge is its
 owner: ``link(node, slot)`` is the far end of edge number `slot` of its owner `node`, or NOTHING.
-As in topos.base, the same code works for one node and for a numpy array of nodes.
+As in pillarbox.topos.base, the same code works for one node and for a numpy array of nodes.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from topos.base.errors import require
-from topos.base.polymorphic import NOTHING, Number
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.polymorphic import NOTHING, Number
 
 if TYPE_CHECKING:
-    from topos.base.polymorphic import IntArray
+    from pillarbox.topos.base.polymorphic import IntArray
 
 GUO = "Guo 2008, Table 3"
 # Maximum number of nodes of a graph: enough to compare with 2^32 servers, without 64-bit overflow.

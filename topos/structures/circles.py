@@ -5,8 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from topos.base.layout import DrawingDisc, DrawingText, Layout, Point, cell_name, name_size, polar
-from topos.base.topology import Topology
+from pillarbox.topos.base.layout import (
+    DrawingDisc,
+    DrawingText,
+    Layout,
+    Point,
+    cell_name,
+    name_size,
+    polar,
+)
+from pillarbox.topos.base.topology import Topology
 
 
 def nested_circles(topology: Topology, name: str) -> Layout:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from topos.base.polymorphic import NOTHING, Number, select
-from topos.structures.base import Claim, Structure, check_minimums
+from pillarbox.topos.base.polymorphic import NOTHING, Number, select
+from pillarbox.topos.structures.base import Claim, Structure, check_minimums
 
 
 class FullMesh(Structure):

@@ -12,15 +12,15 @@ import math
 from collections.abc import Sequence
 from functools import cached_property
 
-from topos.base.addressing import NumberedServers
-from topos.base.errors import UnknownNameError, require
-from topos.base.layout import Layout, polar
-from topos.base.polymorphic import Number
-from topos.base.ports import PortTable
-from topos.base.topology import Bound, Plug, Topology, count_text
-from topos.structures.base import Structure
-from topos.structures.registry import parse, structure_classes
-from topos.structures.trees import Tree
+from pillarbox.topos.base.addressing import NumberedServers
+from pillarbox.topos.base.errors import UnknownNameError, require
+from pillarbox.topos.base.layout import Layout, polar
+from pillarbox.topos.base.polymorphic import Number
+from pillarbox.topos.base.ports import PortTable
+from pillarbox.topos.base.topology import Bound, Plug, Topology, count_text
+from pillarbox.topos.structures.base import Structure
+from pillarbox.topos.structures.registry import parse, structure_classes
+from pillarbox.topos.structures.trees import Tree
 
 PREFIX = "graph-"
 MOST_EDGES = 1_000_000  # maximum number of edges of a structure whose ports are stored

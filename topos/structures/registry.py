@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from topos.base.errors import UnknownNameError, meant, require
-from topos.structures import butterflies, grids, trees
-from topos.structures.base import Structure
+from pillarbox.topos.base.errors import UnknownNameError, meant, require
+from pillarbox.topos.structures import butterflies, grids, trees
+from pillarbox.topos.structures.base import Structure
 
 
 def structure_classes() -> dict[str, type[Structure]]:

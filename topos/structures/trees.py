@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-from topos.base.errors import require
-from topos.base.polymorphic import NOTHING, Number, select
-from topos.structures.base import Claim, Structure, check_minimums
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.polymorphic import NOTHING, Number, select
+from pillarbox.topos.structures.base import Claim, Structure, check_minimums
 
 
 class Tree(Structure):

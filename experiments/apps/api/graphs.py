@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from experiments.models.export import network_file
-from topos.base.errors import require
-from topos.base.spec import parse
+from pillarbox.experiments.models.export import network_file
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.spec import parse
 
 if TYPE_CHECKING:
     import networkx

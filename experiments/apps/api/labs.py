@@ -10,18 +10,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from experiments.apps.api.answers import Change, Iperf, Link, NetworkSize, PacketPath, Ping
-from experiments.apps.api.graphs import graph_file_text
-from experiments.apps.api.servers import Capture, Server
-from experiments.apps.api.traffic import Traffic
-from experiments.base.interpreter import module_command
-from experiments.lab.emulation.lab_registry import LABS
-from experiments.runs.control.client import ask
-from experiments.runs.control.detached import READY
-from topos.base.errors import LabEndedError, PillarboxError, require
-from topos.base.levels import network_with_rates
-from topos.base.spec import parse
-from topos.base.topology import Topology
+from pillarbox.experiments.apps.api.answers import (
+    Change,
+    Iperf,
+    Link,
+    NetworkSize,
+    PacketPath,
+    Ping,
+)
+from pillarbox.experiments.apps.api.graphs import graph_file_text
+from pillarbox.experiments.apps.api.servers import Capture, Server
+from pillarbox.experiments.apps.api.traffic import Traffic
+from pillarbox.experiments.base.interpreter import module_command
+from pillarbox.experiments.lab.emulation.lab_registry import LABS
+from pillarbox.experiments.runs.control.client import ask
+from pillarbox.experiments.runs.control.detached import READY
+from pillarbox.topos.base.errors import LabEndedError, PillarboxError, require
+from pillarbox.topos.base.levels import network_with_rates
+from pillarbox.topos.base.spec import parse
+from pillarbox.topos.base.topology import Topology
 
 if TYPE_CHECKING:
     import networkx
@@ -154,7 +161,7 @@ class Lab:
         words += [f"--controller={file}" for file in controller]
         with tempfile.TemporaryFile() as errors:
             self._process = subprocess.Popen(
-                module_command("experiments", "up", network, "--hold", *words),
+                module_command("pillarbox", "up", network, "--hold", *words),
                 stdin=subprocess.PIPE,  # the lab's process ends when this pipe is closed
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -415,7 +422,7 @@ class Lab:
         """
         import pandas as pd
 
-        from experiments.runs.trials import records
+        from pillarbox.experiments.runs.trials import records
 
         found = self.ask("run", *traffic.words)
         rows = pd.DataFrame(found.pop("rows"))

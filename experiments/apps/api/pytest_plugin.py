@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hosts.linux.user_namespace import refusal
+from pillarbox.hosts.linux.user_namespace import refusal
 
 if TYPE_CHECKING:
     from pillarbox import Lab

@@ -9,13 +9,13 @@ import subprocess
 from collections.abc import Sequence
 from typing import IO, NamedTuple
 
-from experiments.apps.api.answers import CaptureFile
-from experiments.base.interpreter import module_command
-from experiments.lab.emulation.lab_registry import LABS
-from experiments.lab.emulation.server_names import line_with_ips
-from experiments.runs.control.client import ask
-from topos.base.errors import PillarboxError, require
-from topos.base.spec import parse
+from pillarbox.experiments.apps.api.answers import CaptureFile
+from pillarbox.experiments.base.interpreter import module_command
+from pillarbox.experiments.lab.emulation.lab_registry import LABS
+from pillarbox.experiments.lab.emulation.server_names import line_with_ips
+from pillarbox.experiments.runs.control.client import ask
+from pillarbox.topos.base.errors import PillarboxError, require
+from pillarbox.topos.base.spec import parse
 
 BEGUN = "capturing at"
 Command = str | Sequence[str]
@@ -102,7 +102,7 @@ class Server(NamedTuple):
         words = self._exec_command_line(command)
         options = ["--user", user] if user else []
         return Program(
-            module_command("experiments", "exec", "--lab", self.lab, *options, *words),
+            module_command("pillarbox", "exec", "--lab", self.lab, *options, *words),
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
@@ -127,7 +127,7 @@ class Capture:
     def __init__(self, words: Sequence[str | int]) -> None:
         self._captured: CaptureFile | None = None
         self._process = subprocess.Popen(
-            module_command("experiments", "capture", "--json", *words),
+            module_command("pillarbox", "capture", "--json", *words),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

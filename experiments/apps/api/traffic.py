@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from topos.base.errors import PillarboxError, require
+from pillarbox.topos.base.errors import PillarboxError, require
 
 BYTES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
 

@@ -13,9 +13,9 @@ import threading
 import time
 from typing import NamedTuple
 
-from experiments.lab.linux.queue_counters import ALL_INTERFACES
-from hosts.linux import netlink_numbers as nl
-from hosts.linux.netlink import LINK, TC, Netlink, attributes, interface
+from pillarbox.experiments.lab.linux.queue_counters import ALL_INTERFACES
+from pillarbox.hosts.linux import netlink_numbers as nl
+from pillarbox.hosts.linux.netlink import LINK, TC, Netlink, attributes, interface
 
 EVERY_S = 0.04
 TC_H_ROOT = 0xFFFFFFFF

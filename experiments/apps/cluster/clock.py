@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
-from hosts.linux.calls import readable
-from topos.base.errors import PillarboxError
+from pillarbox.hosts.linux.calls import readable
+from pillarbox.topos.base.errors import PillarboxError
 
 TRIPS, PATIENCE_S = 12, 0.1
 ENOUGH_S = 1e-4  # clock error in seconds below which no further round trip is measured

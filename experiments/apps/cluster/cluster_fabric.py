@@ -22,36 +22,36 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiments.apps.cluster import remote_programs
-from experiments.apps.cluster.clock import Clocks
-from experiments.apps.cluster.dask_cluster import Cluster
-from experiments.apps.cluster.dask_process import source_hash
-from experiments.apps.cluster.distributed_backend import DistributedTrialBackend
-from experiments.apps.cluster.distributed_capture import capture_on_all_machines
-from experiments.apps.cluster.half_cables import AHEAD_S, DistributedMeter
-from experiments.apps.cluster.local_machines import OneComputer
-from experiments.apps.cluster.machine_provider import MachineProvider
-from experiments.apps.cluster.placement import place
-from experiments.apps.cluster.remote_parts import (
+from pillarbox.experiments.apps.cluster import remote_programs
+from pillarbox.experiments.apps.cluster.clock import Clocks
+from pillarbox.experiments.apps.cluster.dask_cluster import Cluster
+from pillarbox.experiments.apps.cluster.dask_process import source_hash
+from pillarbox.experiments.apps.cluster.distributed_backend import DistributedTrialBackend
+from pillarbox.experiments.apps.cluster.distributed_capture import capture_on_all_machines
+from pillarbox.experiments.apps.cluster.half_cables import AHEAD_S, DistributedMeter
+from pillarbox.experiments.apps.cluster.local_machines import OneComputer
+from pillarbox.experiments.apps.cluster.machine_provider import MachineProvider
+from pillarbox.experiments.apps.cluster.placement import place
+from pillarbox.experiments.apps.cluster.remote_parts import (
     DistributedFaults,
     DistributedForwarders,
     DistributedNet,
     DistributedTracer,
     Entrances,
 )
-from experiments.apps.cluster.worker_program import command_for
-from experiments.lab.emulation import server_names
-from experiments.lab.emulation.lab_network import allow_open_files, end_programs_in
-from experiments.lab.emulation.meter import MeterReading
-from experiments.lab.emulation.routers import Routers
-from experiments.lab.emulation.vxlan_cables import PACKED, SINGLE, WHOLE
-from experiments.lab.linux import cgroups
-from hosts.base.failures import Failures
-from topos.base.addressing import NO_PORTS, EndPorts
-from topos.base.errors import PillarboxError, UnsupportedError, require
+from pillarbox.experiments.apps.cluster.worker_program import command_for
+from pillarbox.experiments.lab.emulation import server_names
+from pillarbox.experiments.lab.emulation.lab_network import allow_open_files, end_programs_in
+from pillarbox.experiments.lab.emulation.meter import MeterReading
+from pillarbox.experiments.lab.emulation.routers import Routers
+from pillarbox.experiments.lab.emulation.vxlan_cables import PACKED, SINGLE, WHOLE
+from pillarbox.experiments.lab.linux import cgroups
+from pillarbox.hosts.base.failures import Failures
+from pillarbox.topos.base.addressing import NO_PORTS, EndPorts
+from pillarbox.topos.base.errors import PillarboxError, UnsupportedError, require
 
 if TYPE_CHECKING:
-    from experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.lab.emulation.lab import Lab
 
 SINGLE_PACKETS = (
     "super-packets cannot pass between the machines, neither whole nor packed by eBPF: servers "

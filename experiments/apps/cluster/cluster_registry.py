@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit
 
-from experiments.apps.cluster.dask_process import CONFIG, security_of
-from experiments.base.files import private_folder
-from experiments.models.simulator.sweeps import dask_tls_settings
-from topos.base.errors import PillarboxError, require
+from pillarbox.experiments.apps.cluster.dask_process import CONFIG, security_of
+from pillarbox.experiments.base.files import private_folder
+from pillarbox.experiments.models.simulator.sweeps import dask_tls_settings
+from pillarbox.topos.base.errors import PillarboxError, require
 
 CLUSTERS = Path("/run/pillarbox/clusters")
 ABOUT, LOCK = "cluster.json", "lock"

@@ -21,8 +21,8 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from experiments.apps.cluster.machine_provider import MachineProvider
-from topos.base.errors import PillarboxError, require
+from pillarbox.experiments.apps.cluster.machine_provider import MachineProvider
+from pillarbox.topos.base.errors import PillarboxError, require
 
 START_S, ANSWER_S, END_S = 120.0, 120.0, 10.0
 LOOK_S = 0.1  # interval of checks that a machine is alive while it answers, in seconds
@@ -68,7 +68,7 @@ class Cluster:
 
     def facts(self, machines: Sequence[int] | None = None) -> list[dict[str, Any]]:
         """Return hardware, kernel, network card and software version of machines (default: all)."""
-        from experiments.apps.cluster.worker_agent import facts
+        from pillarbox.experiments.apps.cluster.worker_agent import facts
 
         wanted = range(len(self._addresses)) if machines is None else machines
         asked = [
@@ -83,7 +83,7 @@ class Cluster:
 
     def start(self, orders: Mapping[int, dict[str, Any]]) -> None:
         """Start the part of a lab on each machine for which there is an order."""
-        from experiments.apps.cluster.worker_agent import NEWS, LabPartActor
+        from pillarbox.experiments.apps.cluster.worker_agent import NEWS, LabPartActor
 
         if NEWS not in self._topics:
             self._subscribe(NEWS, self._on_part_event)

@@ -1,6 +1,6 @@
 """Run Dask's scheduler or a worker on a machine, until standard input is closed.
 
-    python -m experiments.apps.cluster.dask_process    the order is a line of JSON on standard input
+    python -m pillarbox.experiments.apps.cluster.dask_process    the order is a line of JSON on standard input
 
 The same program runs in a namespace of this computer and, by ssh, on another computer. TLS keys
 come with the order, so that they appear on no command line and in no file. The process prints a
@@ -20,8 +20,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from experiments.base.files import CHECKOUT
-from topos.base.errors import NotPermittedError, PillarboxError, require
+from pillarbox.experiments.base.files import CHECKOUT
+from pillarbox.topos.base.errors import NotPermittedError, PillarboxError, require
 
 PACKAGES = ("topos", "hosts", "experiments")
 SUFFIXES = (".py", ".c", ".h")

@@ -1,6 +1,6 @@
 """Handles on Dask processes (`dask_process`) that run on a machine here or, by ssh, on another.
 
-    command:   python -m experiments.apps.cluster.dask_process       in a machine's namespace
+    command:   python -m pillarbox.experiments.apps.cluster.dask_process       in a machine's namespace
                ssh HOST /path/to/pillarbox cluster join    on another computer
 
 The process lasts as long as its standard input is open. The input is closed when its holder dies
@@ -18,9 +18,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from experiments.apps.cluster.dask_process import source_hash
-from hosts.linux.calls import readable
-from topos.base.errors import require
+from pillarbox.experiments.apps.cluster.dask_process import source_hash
+from pillarbox.hosts.linux.calls import readable
+from pillarbox.topos.base.errors import require
 
 END_S = 5.0
 WORKER = {

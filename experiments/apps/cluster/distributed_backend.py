@@ -1,17 +1,17 @@
-"""Backend of trials over several machines; see `experiments.runs.trials.trial_backend`."""
+"""Backend of trials over several machines; see `pillarbox.experiments.runs.trials.trial_backend`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from experiments.apps.cluster.distributed_sending import Generators
-from experiments.apps.cluster.distributed_watch import WatchOverMachines
-from experiments.models.workloads.flows import Flow, Sending, Tool
-from experiments.runs.trials.order import TrialOrder
-from experiments.runs.trials.trial_backend import TrialBackend
+from pillarbox.experiments.apps.cluster.distributed_sending import Generators
+from pillarbox.experiments.apps.cluster.distributed_watch import WatchOverMachines
+from pillarbox.experiments.models.workloads.flows import Flow, Sending, Tool
+from pillarbox.experiments.runs.trials.order import TrialOrder
+from pillarbox.experiments.runs.trials.trial_backend import TrialBackend
 
 if TYPE_CHECKING:
-    from experiments.apps.cluster.machines import Machines
+    from pillarbox.experiments.apps.cluster.machines import Machines
 
 
 class DistributedTrialBackend(TrialBackend):

@@ -14,13 +14,13 @@ from io import BytesIO
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from experiments.lab.observe.pcapng import CapturedFrame, Interface, Reader, Writer
-from experiments.lab.observe.port_capture import CapturePort, capture
-from topos.base.errors import require
+from pillarbox.experiments.lab.observe.pcapng import CapturedFrame, Interface, Reader, Writer
+from pillarbox.experiments.lab.observe.port_capture import CapturePort, capture
+from pillarbox.topos.base.errors import require
 
 if TYPE_CHECKING:
-    from experiments.apps.cluster.machines import Machines
-    from experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.apps.cluster.machines import Machines
+    from pillarbox.experiments.lab.emulation.lab import Lab
 
 # maximum frames and bytes of a capture on one machine, which keeps frames in memory
 LONGEST_S, MOST_FRAMES = 60.0, 200_000

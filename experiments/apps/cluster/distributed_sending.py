@@ -10,17 +10,17 @@ from collections.abc import Sequence
 from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
-from experiments.apps.cluster.flow_ends import ELSEWHERE
-from experiments.lab.traffic.generator import (
+from pillarbox.experiments.apps.cluster.flow_ends import ELSEWHERE
+from pillarbox.experiments.lab.traffic.generator import (
     check_sending,
     interval_length_s,
     tool_manifest_entries,
     total_cost,
 )
-from experiments.lab.traffic.generator_process import ANSWER_S
-from experiments.lab.traffic.generator_worker import ROW, SUBFLOW_ROW
-from experiments.lab.traffic.open_loop import TOGETHER
-from experiments.models.workloads.flows import (
+from pillarbox.experiments.lab.traffic.generator_process import ANSWER_S
+from pillarbox.experiments.lab.traffic.generator_worker import ROW, SUBFLOW_ROW
+from pillarbox.experiments.lab.traffic.open_loop import TOGETHER
+from pillarbox.experiments.models.workloads.flows import (
     COMPLETED,
     Flow,
     FlowResult,
@@ -29,10 +29,10 @@ from experiments.models.workloads.flows import (
     Sending,
     SubflowInterval,
 )
-from topos.base.errors import PillarboxError, require
+from pillarbox.topos.base.errors import PillarboxError, require
 
 if TYPE_CHECKING:
-    from experiments.apps.cluster.machines import Machines
+    from pillarbox.experiments.apps.cluster.machines import Machines
 
 LOOK_S = 0.2  # interval between requests for flows' progress, in seconds
 

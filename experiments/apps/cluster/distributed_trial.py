@@ -1,4 +1,4 @@
-"""Worker process of a trial over several machines; see `experiments.runs.trials.trial_worker`."""
+"""Worker process of a trial over several machines; see `pillarbox.experiments.runs.trials.trial_worker`."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from experiments.runs.trials.order import TrialMeasurements, TrialOrder
-from experiments.runs.trials.trial_worker import main, measured_in
+from pillarbox.experiments.runs.trials.order import TrialMeasurements, TrialOrder
+from pillarbox.experiments.runs.trials.trial_worker import main, measured_in
 
 
 def run_trial(order: TrialOrder, connection: Any, folder: Path) -> TrialMeasurements:
     """Run a trial on a lab over several machines; return its measurements."""
-    from experiments.apps.cluster.cluster_fabric import ClusterFabric
-    from experiments.apps.cluster.cluster_registry import NamedCluster
-    from experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.apps.cluster.cluster_fabric import ClusterFabric
+    from pillarbox.experiments.apps.cluster.cluster_registry import NamedCluster
+    from pillarbox.experiments.lab.emulation.lab import Lab
 
     trial = order.trial
     connection.send(("phase", "starting machines"))

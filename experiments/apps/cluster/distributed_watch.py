@@ -10,16 +10,16 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from experiments.apps.cluster.cards import CardReadings, CardWatch
-from experiments.apps.cluster.clock import ClockOffset, moved_s
-from experiments.runs.trust.machine import Machine, between, machine
-from experiments.runs.trust.readings import DurationStatistics, MachineReadings, Readings
-from experiments.runs.trust.strays import since
-from experiments.runs.trust.watch import Watch, faults_since
-from topos.base.errors import PillarboxError
+from pillarbox.experiments.apps.cluster.cards import CardReadings, CardWatch
+from pillarbox.experiments.apps.cluster.clock import ClockOffset, moved_s
+from pillarbox.experiments.runs.trust.machine import Machine, between, machine
+from pillarbox.experiments.runs.trust.readings import DurationStatistics, MachineReadings, Readings
+from pillarbox.experiments.runs.trust.strays import since
+from pillarbox.experiments.runs.trust.watch import Watch, faults_since
+from pillarbox.topos.base.errors import PillarboxError
 
 if TYPE_CHECKING:
-    from experiments.apps.cluster.machines import Machines
+    from pillarbox.experiments.apps.cluster.machines import Machines
 
 LOST, BACK = "was lost", "was away and came back"
 

@@ -27,17 +27,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiments.lab.traffic.generator_sockets import FlowConnection, FlowConnector
-from experiments.lab.traffic.generator_worker import (
+from pillarbox.experiments.lab.traffic.generator_sockets import FlowConnection, FlowConnector
+from pillarbox.experiments.lab.traffic.generator_worker import (
     FlowEventLoop,
     GeneratorTask,
     ServerDeathReader,
     unconnected_flows,
     write_message,
 )
-from experiments.lab.traffic.open_loop_worker import OpenLoopSender, prioritize_process
-from experiments.models.workloads.flows import NICE
-from hosts.linux.rights import take_role
+from pillarbox.experiments.lab.traffic.open_loop_worker import OpenLoopSender, prioritize_process
+from pillarbox.experiments.models.workloads.flows import NICE
+from pillarbox.hosts.linux.rights import take_role
 
 ELSEWHERE = "its other end broke off"
 # socket errors at a sender whose receiver has ended the flow

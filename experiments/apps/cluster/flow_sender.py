@@ -10,13 +10,13 @@ from dataclasses import astuple
 from mmap import mmap
 from typing import TYPE_CHECKING, Any
 
-from experiments.lab.traffic.generator_process import GeneratorProcess, last_log_line
-from experiments.lab.traffic.generator_worker import BOARD_BYTES, GeneratorTask
-from experiments.models.workloads.flows import Flow
-from topos.base.errors import PillarboxError, require
+from pillarbox.experiments.lab.traffic.generator_process import GeneratorProcess, last_log_line
+from pillarbox.experiments.lab.traffic.generator_worker import BOARD_BYTES, GeneratorTask
+from pillarbox.experiments.models.workloads.flows import Flow
+from pillarbox.topos.base.errors import PillarboxError, require
 
 if TYPE_CHECKING:
-    from experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.lab.emulation.lab import Lab
 
 
 class TrafficGeneratorHandle:
@@ -45,7 +45,9 @@ class TrafficGeneratorHandle:
         arrive = how.pop("arrive")
         task = self._task(lab, [Flow(*fields) for fields in flows], how)
         with self._log.open("wb") as log:
-            self._process = GeneratorProcess("experiments.apps.cluster.flow_ends", task, log)
+            self._process = GeneratorProcess(
+                "pillarbox.experiments.apps.cluster.flow_ends", task, log
+            )
         self._order = {"task": task, "arrive": arrive}
 
     def _task(self, lab: Lab, flows: list[Flow], how: dict[str, Any]) -> GeneratorTask:

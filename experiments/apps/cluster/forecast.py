@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import numpy
 
-from experiments.apps.cluster.placement import Placement
-from experiments.models.arrays import Ints
-from experiments.models.fluid.directed_links import link_at, link_count
-from experiments.models.simulator.flow_arrays import all_to_all, random_flows
-from experiments.models.simulator.paths import routes, routing_by_name
-from topos.base.topology import Topology
+from pillarbox.experiments.apps.cluster.placement import Placement
+from pillarbox.experiments.models.arrays import Ints
+from pillarbox.experiments.models.fluid.directed_links import link_at, link_count
+from pillarbox.experiments.models.simulator.flow_arrays import all_to_all, random_flows
+from pillarbox.experiments.models.simulator.paths import routes, routing_by_name
+from pillarbox.topos.base.topology import Topology
 
 MOST_FLOWS = 1 << 18
 SEED = 1
@@ -45,8 +45,8 @@ class Forecast(NamedTuple):
 def forecast(topology: Topology, placed: Placement) -> Forecast:
     """Return the expected load of machines under all-to-all traffic in a distributed network.
 
-    >>> import topos
-    >>> from experiments.apps.cluster.placement import place
+    >>> from pillarbox import topos
+    >>> from pillarbox.experiments.apps.cluster.placement import place
     >>> bcube = topos.parse("bcube,4,1")
     >>> found = forecast(bcube, place(bcube, 2))
     >>> found.crossing, found.flows, round(found.crossings, 2)

@@ -6,12 +6,12 @@ import time
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from experiments.lab.emulation.cable_shapes import CableShape, CableShapes
-from experiments.lab.emulation.meter import MeterReading
-from topos.base.errors import PillarboxError
+from pillarbox.experiments.lab.emulation.cable_shapes import CableShape, CableShapes
+from pillarbox.experiments.lab.emulation.meter import MeterReading
+from pillarbox.topos.base.errors import PillarboxError
 
 if TYPE_CHECKING:
-    from experiments.apps.cluster.machines import Machines
+    from pillarbox.experiments.apps.cluster.machines import Machines
 
 AHEAD_S = 0.02  # lead time of an action that all machines perform simultaneously, in seconds
 

@@ -18,17 +18,17 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from experiments.apps.cluster.cluster_fabric import ClusterFabric
-from experiments.apps.cluster.cluster_registry import NamedCluster
-from experiments.apps.cluster.dask_cluster import GONE, Cluster
-from experiments.apps.cluster.dask_process import source_hash
-from experiments.lab.emulation.lab import Lab
-from experiments.lab.emulation.underlay import TUNNEL_BYTES
-from experiments.lab.linux.shaping import HEADER_ROOM
-from experiments.runs.control.queries import iperf
-from hosts.live.settings import LabSettings
-from topos.base.errors import PillarboxError, require
-from topos.base.spec import parse
+from pillarbox.experiments.apps.cluster.cluster_fabric import ClusterFabric
+from pillarbox.experiments.apps.cluster.cluster_registry import NamedCluster
+from pillarbox.experiments.apps.cluster.dask_cluster import GONE, Cluster
+from pillarbox.experiments.apps.cluster.dask_process import source_hash
+from pillarbox.experiments.lab.emulation.lab import Lab
+from pillarbox.experiments.lab.emulation.underlay import TUNNEL_BYTES
+from pillarbox.experiments.lab.linux.shaping import HEADER_ROOM
+from pillarbox.experiments.runs.control.queries import iperf
+from pillarbox.hosts.live.settings import LabSettings
+from pillarbox.topos.base.errors import PillarboxError, require
+from pillarbox.topos.base.spec import parse
 
 # network of the check: packets between servers 0 and 3 are relayed by another server
 SPEC = "bcube,2,1"

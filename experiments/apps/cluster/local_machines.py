@@ -18,15 +18,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from experiments.apps.cluster.dask_process import CONFIG
-from experiments.apps.cluster.dask_processes import DaskChildProcess, order_for
-from experiments.base.interpreter import module_command
-from experiments.lab.emulation.underlay import TUNNEL_BYTES
-from experiments.lab.linux import cable_programs, link_requests, offloads
-from experiments.lab.linux.namespaces import Namespace, fabric
-from experiments.lab.linux.shaping import HEADER_ROOM
-from hosts.linux import netlink_numbers as nl
-from topos.base.errors import PillarboxError, require
+from pillarbox.experiments.apps.cluster.dask_process import CONFIG
+from pillarbox.experiments.apps.cluster.dask_processes import DaskChildProcess, order_for
+from pillarbox.experiments.base.interpreter import module_command
+from pillarbox.experiments.lab.emulation.underlay import TUNNEL_BYTES
+from pillarbox.experiments.lab.linux import cable_programs, link_requests, offloads
+from pillarbox.experiments.lab.linux.namespaces import Namespace, fabric
+from pillarbox.experiments.lab.linux.shaping import HEADER_ROOM
+from pillarbox.hosts.linux import netlink_numbers as nl
+from pillarbox.topos.base.errors import PillarboxError, require
 
 CARD, LAB = "card", "198.18.0.1"
 MOST = 250
@@ -175,7 +175,7 @@ class OneComputer:
     def _start(self, machine: int) -> None:
         """Start a machine's Dask worker."""
         assert self.computer
-        command = module_command("experiments.apps.cluster.dask_process")
+        command = module_command("pillarbox.experiments.apps.cluster.dask_process")
         here, named = address_of(machine), {"name": str(machine)}
         named["scheduler_ip"] = self._scheduler.scheduler_address
         order = order_for("worker", here, self._folder, self._security, remove=False, **named)

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from experiments.apps.cluster.clock import Clocks
-from experiments.lab.emulation.fabric import ForwarderQueries, Nodes
-from experiments.lab.emulation.lab import Lab
+from pillarbox.experiments.apps.cluster.clock import Clocks
+from pillarbox.experiments.lab.emulation.fabric import ForwarderQueries, Nodes
+from pillarbox.experiments.lab.emulation.lab import Lab
 
 
 class Machines(Protocol):

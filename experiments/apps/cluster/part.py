@@ -1,11 +1,11 @@
 """One machine's part of a lab: a process in a sandbox of its own, in the machine's namespace.
 
-    python -m experiments.apps.cluster.part      the order is a line of JSON on standard input
+    python -m pillarbox.experiments.apps.cluster.part      the order is a line of JSON on standard input
 
 The part prints events in lines of JSON: when it is up, and when a forwarder ends. Requests come
-through its own control socket (`experiments.runs.control.service`). The part ends when its standard
-input is closed, for whatever reason the parent process ended; its namespaces, bridges, cables and
-forwarders are removed with it.
+through its own control socket (`pillarbox.experiments.runs.control.service`). The part ends when
+its standard input is closed, for whatever reason the parent process ended; its namespaces, bridges,
+cables and forwarders are removed with it.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.apps.cluster import remote_programs
-from experiments.apps.cluster.clock import ClockServer
-from experiments.apps.cluster.distributed_capture import capture_on_machine
-from experiments.apps.cluster.part_trial import PartTrial
-from experiments.apps.cluster.placement import place
-from experiments.base.processes import own_mib
-from experiments.lab.emulation import active_faults
-from experiments.lab.emulation.cable_shapes import CableShape
-from experiments.lab.emulation.lab import Lab
-from experiments.lab.emulation.local_fabric import LocalFabric
-from experiments.lab.emulation.packet_tracing import TRACE_PORT, TRACE_S
-from experiments.lab.emulation.underlay import Underlay
-from experiments.lab.emulation.vxlan_cables import PartNet
-from experiments.lab.linux import mptcp, sandbox
-from experiments.lab.observe.switch_tracing import SwitchTracer
-from experiments.runs.control.service import Service
-from hosts.base.failures import Failures
-from hosts.linux.calls import readable
-from hosts.live.settings import LabSettings
-from hosts.wire.marks import serial_of
-from topos.base.errors import PillarboxError
-from topos.base.spec import parse
+from pillarbox.experiments.apps.cluster import remote_programs
+from pillarbox.experiments.apps.cluster.clock import ClockServer
+from pillarbox.experiments.apps.cluster.distributed_capture import capture_on_machine
+from pillarbox.experiments.apps.cluster.part_trial import PartTrial
+from pillarbox.experiments.apps.cluster.placement import place
+from pillarbox.experiments.base.processes import own_mib
+from pillarbox.experiments.lab.emulation import active_faults
+from pillarbox.experiments.lab.emulation.cable_shapes import CableShape
+from pillarbox.experiments.lab.emulation.lab import Lab
+from pillarbox.experiments.lab.emulation.local_fabric import LocalFabric
+from pillarbox.experiments.lab.emulation.packet_tracing import TRACE_PORT, TRACE_S
+from pillarbox.experiments.lab.emulation.underlay import Underlay
+from pillarbox.experiments.lab.emulation.vxlan_cables import PartNet
+from pillarbox.experiments.lab.linux import mptcp, sandbox
+from pillarbox.experiments.lab.observe.switch_tracing import SwitchTracer
+from pillarbox.experiments.runs.control.service import Service
+from pillarbox.hosts.base.failures import Failures
+from pillarbox.hosts.linux.calls import readable
+from pillarbox.hosts.live.settings import LabSettings
+from pillarbox.hosts.wire.marks import serial_of
+from pillarbox.topos.base.errors import PillarboxError
+from pillarbox.topos.base.spec import parse
 
 # abstract Unix socket that only one lab's part can hold on a machine
 ONLY_PART = "\0pillarbox-part"

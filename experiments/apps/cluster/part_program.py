@@ -1,6 +1,6 @@
 """Run a program on a server of this machine's part; the program ends with its parent process.
 
-    python -m experiments.apps.cluster.part_program FOLDER SERVER WORDS...
+    python -m pillarbox.experiments.apps.cluster.part_program FOLDER SERVER WORDS...
 
 The folder is the part's. Without words it is a shell that has no rights (`control.visitor`). The
 words ``--user NAME`` run the program as that user, and ``--mpirun HOST:SLOTS,...`` make it
@@ -15,13 +15,13 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from experiments.lab.linux import unprivileged
-from experiments.runs.control import mpi
-from experiments.runs.control.client import entrance
-from experiments.runs.control.server_program import AS_USER, end_as, run_within
-from experiments.runs.control.visitor import SHELL, execute_shell
-from hosts.linux.calls import die_with_parent
-from topos.base.errors import PillarboxError
+from pillarbox.experiments.lab.linux import unprivileged
+from pillarbox.experiments.runs.control import mpi
+from pillarbox.experiments.runs.control.client import entrance
+from pillarbox.experiments.runs.control.server_program import AS_USER, end_as, run_within
+from pillarbox.experiments.runs.control.visitor import SHELL, execute_shell
+from pillarbox.hosts.linux.calls import die_with_parent
+from pillarbox.topos.base.errors import PillarboxError
 
 
 def main() -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from experiments.apps.cluster.cards import CardWatch
-from experiments.apps.cluster.distributed_watch import PartWatch
-from experiments.apps.cluster.flow_sender import TrafficGeneratorHandle
-from experiments.lab.emulation.lab import Lab
-from experiments.lab.emulation.underlay import Underlay
-from experiments.lab.linux.namespaces import fabric
-from experiments.runs.trust.watch import Watch
-from topos.base.errors import PillarboxError
+from pillarbox.experiments.apps.cluster.cards import CardWatch
+from pillarbox.experiments.apps.cluster.distributed_watch import PartWatch
+from pillarbox.experiments.apps.cluster.flow_sender import TrafficGeneratorHandle
+from pillarbox.experiments.lab.emulation.lab import Lab
+from pillarbox.experiments.lab.emulation.underlay import Underlay
+from pillarbox.experiments.lab.linux.namespaces import fabric
+from pillarbox.experiments.runs.trust.watch import Watch
+from pillarbox.topos.base.errors import PillarboxError
 
 
 class PartTrial:
@@ -54,8 +54,8 @@ class PartTrial:
         self._close_watch()
 
     def _prepare(self) -> dict[str, Any]:
-        from experiments.lab.traffic.tools import pinned_sysctls
-        from experiments.runs.trials.manifest import lab_facts
+        from pillarbox.experiments.lab.traffic.tools import pinned_sysctls
+        from pillarbox.experiments.runs.trials.manifest import lab_facts
 
         pinned_sysctls(self._part)
         return lab_facts(self._part)

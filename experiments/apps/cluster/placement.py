@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy
 from numpy.typing import NDArray
 
-from topos.base.errors import require
-from topos.base.topology import Topology
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.topology import Topology
 
 if TYPE_CHECKING:
     Ints = NDArray[numpy.int64]
@@ -53,7 +53,7 @@ def place(topology: Topology, machines: int, weights: Sequence[int] = ()) -> Pla
     weights : sequence of int, optional
         Relative capacity of each machine, such as its number of processors (default: all equal).
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> placed = place(topos.parse("bcube,4,1"), 2)
     >>> placed.machine_of[:16].tolist()
     [0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1]

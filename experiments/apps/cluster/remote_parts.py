@@ -17,19 +17,19 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from experiments.apps.cluster.half_cables import AHEAD_S, HalfCable, RemoteCableShapes
-from experiments.lab.emulation.active_faults import Faults, FrameEffect, FrameEffects
-from experiments.lab.emulation.cable_shapes import CableShape
-from experiments.lab.emulation.packet_tracing import NOWHERE, PacketTracer
-from experiments.lab.linux import cgroups
-from experiments.runs.control.client import entrance
-from hosts.base.fault_kinds import LOST_ONE_WAY, FaultKind
-from hosts.linux.calls import inside
-from topos.base.addressing import NO_PORTS, EndPorts
-from topos.base.errors import PillarboxError, UnsupportedError, require
+from pillarbox.experiments.apps.cluster.half_cables import AHEAD_S, HalfCable, RemoteCableShapes
+from pillarbox.experiments.lab.emulation.active_faults import Faults, FrameEffect, FrameEffects
+from pillarbox.experiments.lab.emulation.cable_shapes import CableShape
+from pillarbox.experiments.lab.emulation.packet_tracing import NOWHERE, PacketTracer
+from pillarbox.experiments.lab.linux import cgroups
+from pillarbox.experiments.runs.control.client import entrance
+from pillarbox.hosts.base.fault_kinds import LOST_ONE_WAY, FaultKind
+from pillarbox.hosts.linux.calls import inside
+from pillarbox.topos.base.addressing import NO_PORTS, EndPorts
+from pillarbox.topos.base.errors import PillarboxError, UnsupportedError, require
 
 if TYPE_CHECKING:
-    from experiments.apps.cluster.machines import Machines
+    from pillarbox.experiments.apps.cluster.machines import Machines
 
 
 class RemoteNamespace:

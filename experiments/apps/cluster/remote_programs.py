@@ -1,12 +1,12 @@
 """Run a program on a server of another computer, requested from a server of a part.
 
-    python -m experiments.apps.cluster.remote_programs FOLDER SERVER WORDS...  on the part's machine
+    python -m pillarbox.experiments.apps.cluster.remote_programs FOLDER SERVER WORDS...  on the part's machine
 
 FOLDER is the folder of the requesting part. The request goes through the part's control socket
 to the lab, which reaches both machines and starts the program. This process waits on a Unix socket
 for the program's exit code and exits with the same code. The program's output is discarded, except
 for the end of standard error if the program fails. Open MPI starts its daemons this way
-(`experiments.runs.control.mpi`).
+(`pillarbox.experiments.runs.control.mpi`).
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from pathlib import Path
 from socket import AF_UNIX, SOCK_STREAM, socket
 from typing import Any
 
-from experiments.base.interpreter import module_command
-from experiments.runs.control.client import ask
-from experiments.runs.control.server_program import end_as
-from topos.base.errors import PillarboxError
+from pillarbox.experiments.base.interpreter import module_command
+from pillarbox.experiments.runs.control.client import ask
+from pillarbox.experiments.runs.control.server_program import end_as
+from pillarbox.topos.base.errors import PillarboxError
 
 ACROSS = "across"  # name of the request and the event that run a program on another machine
 LONGEST_ERROR = 4096
@@ -31,7 +31,7 @@ LONGEST_END = 1 << 16
 
 def command_for(folder: Path, server: str) -> list[str]:
     """Return the command prefix that runs a program on a server of another computer."""
-    return module_command("experiments.apps.cluster.remote_programs", folder, server)
+    return module_command("pillarbox.experiments.apps.cluster.remote_programs", folder, server)
 
 
 # -- on the part's machine -------------------------------------------------------------------------

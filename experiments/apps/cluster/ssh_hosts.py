@@ -24,10 +24,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from experiments.apps.cluster.cluster_registry import write_keys
-from experiments.apps.cluster.dask_processes import DaskChildProcess, keys_for, order_for
-from experiments.base.files import CHECKOUT, toml_in
-from topos.base.errors import PillarboxError, UnknownNameError, require
+from pillarbox.experiments.apps.cluster.cluster_registry import write_keys
+from pillarbox.experiments.apps.cluster.dask_processes import DaskChildProcess, keys_for, order_for
+from pillarbox.experiments.base.files import CHECKOUT, toml_in
+from pillarbox.topos.base.errors import PillarboxError, UnknownNameError, require
 
 PORT = 8786  # TCP port of Dask's scheduler on the first host
 START_S, CONNECT_S, ALIVE_S, MOST_ALIVE = 60.0, 10, 5, 3

@@ -25,13 +25,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments.apps.cluster.cluster_registry import NamedCluster
-from experiments.apps.cluster.dask_cluster import GONE, Cluster
-from experiments.apps.cluster.dask_process import source_hash
-from experiments.runs.plans.trials import Trial
-from experiments.runs.trials.order import TrialMeasurements, TrialOrder
-from experiments.runs.trials.trial_process import TrialDisplay, TrialError, measure
-from topos.base.errors import PillarboxError, require
+from pillarbox.experiments.apps.cluster.cluster_registry import NamedCluster
+from pillarbox.experiments.apps.cluster.dask_cluster import GONE, Cluster
+from pillarbox.experiments.apps.cluster.dask_process import source_hash
+from pillarbox.experiments.runs.plans.trials import Trial
+from pillarbox.experiments.runs.trials.order import TrialMeasurements, TrialOrder
+from pillarbox.experiments.runs.trials.trial_process import TrialDisplay, TrialError, measure
+from pillarbox.topos.base.errors import PillarboxError, require
 
 LOOK_S = 0.25
 GONE_OR_SAID = (*GONE, PillarboxError)

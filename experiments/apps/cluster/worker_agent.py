@@ -22,14 +22,14 @@ from urllib.parse import urlsplit
 
 from distributed import get_worker
 
-from experiments.apps.cluster import worker_program
-from experiments.apps.cluster.dask_process import source_hash
-from experiments.base.interpreter import module_command
-from experiments.lab.emulation.tunnel_programs import missing
-from experiments.lab.linux import offloads
-from experiments.runs.control.client import ask
-from hosts.linux.netlink import Netlink
-from topos.base.errors import PillarboxError, require
+from pillarbox.experiments.apps.cluster import worker_program
+from pillarbox.experiments.apps.cluster.dask_process import source_hash
+from pillarbox.experiments.base.interpreter import module_command
+from pillarbox.experiments.lab.emulation.tunnel_programs import missing
+from pillarbox.experiments.lab.linux import offloads
+from pillarbox.experiments.runs.control.client import ask
+from pillarbox.hosts.linux.netlink import Netlink
+from pillarbox.topos.base.errors import PillarboxError, require
 
 NEWS = "pillarbox"  # Dask topic of events in the lab's parts, such as the end of a forwarder
 # environment variable with the processor count for timers, equal on all machines of a lab
@@ -64,7 +64,7 @@ class LabPartActor:
         worker = get_worker()
         worker.handlers[worker_program.OPERATION] = worker_program.run
         self._part = subprocess.Popen(
-            module_command("experiments.apps.cluster.part"),
+            module_command("pillarbox.experiments.apps.cluster.part"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, PROCESSORS: str(order["processors"])},

@@ -5,7 +5,7 @@
     main      here: a process that represents the program, with its input, output, terminal size,
               signals and exit code
 
-    python -m experiments.apps.cluster.worker_program ORDER WORDS...      without WORDS a shell: see
+    python -m pillarbox.experiments.apps.cluster.worker_program ORDER WORDS...      without WORDS a shell: see
     `part_program`
 
 Both sides send dictionaries: ``in``, ``out`` and ``err`` are bytes, where no bytes mean end of
@@ -30,9 +30,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from experiments.base.interpreter import module_command
-from experiments.runs.control.server_program import end_as
-from topos.base.errors import PillarboxError
+from pillarbox.experiments.base.interpreter import module_command
+from pillarbox.experiments.runs.control.server_program import end_as
+from pillarbox.topos.base.errors import PillarboxError
 
 OPERATION = "pillarbox-program"
 CHUNK = 1 << 16
@@ -52,7 +52,9 @@ async def run(
     comm: Any, folder: str, server: str, words: list[str], size: list[int] | None
 ) -> None:
     """Run a program on a server of the part in a folder, for the peer of a connection."""
-    command = module_command("experiments.apps.cluster.part_program", folder, server, *words)
+    command = module_command(
+        "pillarbox.experiments.apps.cluster.part_program", folder, server, *words
+    )
     near: int | None = None
     pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), asyncio.subprocess.PIPE)
     if size:
@@ -134,7 +136,7 @@ def _resize(terminal: int, size: list[int]) -> None:
 def command_for(address: str, keys: Path | None, folder: Path, server: str) -> list[str]:
     """Return the local command that runs a program on another computer's server; words follow."""
     order = {"address": address, "keys": str(keys or ""), "folder": str(folder), "server": server}
-    return module_command("experiments.apps.cluster.worker_program", json.dumps(order))
+    return module_command("pillarbox.experiments.apps.cluster.worker_program", json.dumps(order))
 
 
 def main() -> None:
@@ -163,7 +165,7 @@ async def _relay(order: dict[str, Any], words: list[str], *, with_terminal: bool
 
     from distributed.comm.core import connect
 
-    from experiments.apps.cluster.cluster_registry import security_in
+    from pillarbox.experiments.apps.cluster.cluster_registry import security_in
 
     # standard error is reserved for the remote program's output
     logging.getLogger("distributed").setLevel(logging.CRITICAL)

@@ -13,7 +13,7 @@ import ipaddress
 
 from aiohttp import hdrs, web
 
-from experiments.apps.page.standalone import MODULES
+from pillarbox.experiments.apps.page.standalone import MODULES
 
 COOKIE = "pillarbox"
 CSP = (

@@ -25,8 +25,8 @@ from typing import Any, cast
 
 from aiohttp import web
 
-from experiments.apps.page.access import HEADERS
-from experiments.apps.page.bounded_log import LOG
+from pillarbox.experiments.apps.page.access import HEADERS
+from pillarbox.experiments.apps.page.bounded_log import LOG
 
 OPERATE, WATCH = "operate", "watch"
 NEAR, FAR = "strangers on this machine", "strangers"

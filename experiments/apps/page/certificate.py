@@ -9,7 +9,7 @@ import ssl
 import subprocess
 from typing import NamedTuple
 
-from topos.base.errors import PillarboxError
+from pillarbox.topos.base.errors import PillarboxError
 
 DAYS = 30  # validity of a page's TLS certificate, in days
 MAKE_S = 30.0  # timeout of openssl in seconds

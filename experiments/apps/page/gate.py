@@ -17,11 +17,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
-from experiments.apps.page import shells
-from experiments.models.workloads.patterns import PATTERNS
-from experiments.runs.control.client import LabEntrance
-from hosts.base import fault_kinds
-from topos.base.errors import NotPermittedError, PillarboxError, require
+from pillarbox.experiments.apps.page import shells
+from pillarbox.experiments.models.workloads.patterns import PATTERNS
+from pillarbox.experiments.runs.control.client import LabEntrance
+from pillarbox.hosts.base import fault_kinds
+from pillarbox.topos.base.errors import NotPermittedError, PillarboxError, require
 
 LOOKS = frozenset(["sample", "state", "log", "status", "path", "why"])
 DEEDS = frozenset([*fault_kinds.VERBS, "heal", "revive", "cable", "ping", "run", "finish"])
@@ -146,10 +146,10 @@ def checked(asked: dict[str, Any]) -> dict[str, Any]:
     {'ask': 'run', 'words': ['all-to-all', 'duration_s=5']}
     >>> checked({"ask": "run", "words": ["all-to-all", "sizes=/etc/shadow"]})
     Traceback (most recent call last):
-    topos.base.errors.NotPermittedError: a page may not set 'sizes' of a workload
+    pillarbox.topos.base.errors.NotPermittedError: a page may not set 'sizes' of a workload
     >>> checked({"ask": "enter", "server": "0.0"})
     Traceback (most recent call last):
-    topos.base.errors.NotPermittedError: a page may not ask for 'enter'
+    pillarbox.topos.base.errors.NotPermittedError: a page may not ask for 'enter'
     """
     require(bool(asked), 'malformed request: send one line of JSON with "id" and "ask"')
     command = asked.get("ask")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from topos.base.errors import LabEndedError, PillarboxError
+from pillarbox.topos.base.errors import LabEndedError, PillarboxError
 
 LONGEST_ANSWER = 16 << 20  # maximum length of an answer from the lab, in bytes
 

@@ -10,11 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from experiments.apps.page.reserved_ports import reserved_port
-from topos.base.errors import require
+from pillarbox.experiments.apps.page.reserved_ports import reserved_port
+from pillarbox.topos.base.errors import require
 
 if TYPE_CHECKING:
-    from experiments.apps.page.process import Page
+    from pillarbox.experiments.apps.page.process import Page
 
 
 class LabPage:
@@ -32,8 +32,8 @@ class LabPage:
     def open(self, folder: Path) -> str:
         """Open the page of the lab with this folder, unless it is open; return its addresses."""
         # Imported only for a page, because importing the page's server takes long.
-        from experiments.apps.page import process
-        from experiments.runs.control.client import ask
+        from pillarbox.experiments.apps.page import process
+        from pillarbox.experiments.runs.control.client import ask
 
         known, _ = process.address_in(folder)
         if known:

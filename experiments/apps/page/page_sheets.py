@@ -12,10 +12,10 @@ import re
 import signal
 from contextlib import suppress
 
-from experiments.base.files import SHEETS
-from experiments.base.interpreter import module_command
-from hosts.linux.calls import die_with_parent
-from topos.base.errors import PillarboxError, UnknownNameError, require
+from pillarbox.experiments.base.files import SHEETS
+from pillarbox.experiments.base.interpreter import module_command
+from pillarbox.hosts.linux.calls import die_with_parent
+from pillarbox.topos.base.errors import PillarboxError, UnknownNameError, require
 
 LONGEST_FILE = 1 << 18  # maximum size of an uploaded file in bytes; `grade` has its own limit
 LONGEST_S = 300.0  # timeout of grading in seconds
@@ -82,7 +82,7 @@ async def _command_output(*words: str, file_content: bytes) -> str:
         os.write(memory_file, file_content)
         os.lseek(memory_file, 0, os.SEEK_SET)
         process = await asyncio.create_subprocess_exec(
-            *module_command("experiments", *words),
+            *module_command("pillarbox", *words),
             stdin=memory_file,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

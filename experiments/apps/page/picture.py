@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiments.runs.reporting.drawing.network_figure import SERVER_RADIUS, SWITCH_HEIGHT, Picture
-from hosts.base.fault_kinds import FAULT_KINDS
-from topos.base.layout import DrawingDisc
-from topos.base.topology import Topology
+from pillarbox.experiments.runs.reporting.drawing.network_figure import (
+    SERVER_RADIUS,
+    SWITCH_HEIGHT,
+    Picture,
+)
+from pillarbox.hosts.base.fault_kinds import FAULT_KINDS
+from pillarbox.topos.base.layout import DrawingDisc
+from pillarbox.topos.base.topology import Topology
 
 
 def picture_of(topology: Topology) -> dict[str, Any]:

@@ -15,12 +15,12 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments.apps.page.certificate import Certificate, made_for
-from experiments.apps.page.gate import Ask, Gate
-from experiments.apps.page.reserved_ports import ReservedPort, reserved_port
-from experiments.base.interpreter import module_command
-from experiments.runs.control.client import LabEntrance, entrance_anywhere
-from topos.base.errors import PillarboxError
+from pillarbox.experiments.apps.page.certificate import Certificate, made_for
+from pillarbox.experiments.apps.page.gate import Ask, Gate
+from pillarbox.experiments.apps.page.reserved_ports import ReservedPort, reserved_port
+from pillarbox.experiments.base.interpreter import module_command
+from pillarbox.experiments.runs.control.client import LabEntrance, entrance_anywhere
+from pillarbox.topos.base.errors import PillarboxError
 
 ADDRESS = "page"  # name of the file in a lab's folder with the page's URL and certificate
 BACKLOG = 1024  # listen backlog: connections that wait for accept()
@@ -98,7 +98,7 @@ class Page:
         with far:
             fds = [listening.socket.fileno(), far.fileno()]
             self._process = subprocess.Popen(
-                module_command("experiments.apps.page.process", *fds),
+                module_command("pillarbox.experiments.apps.page.process", *fds),
                 pass_fds=fds,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -182,14 +182,14 @@ def address_in(folder: Path) -> tuple[str, str]:
 
 def main() -> None:
     """Serve a page over the two sockets whose file descriptors the command line gives."""
-    from hosts.linux.rights import keep_capabilities, limit_capabilities, take_role
+    from pillarbox.hosts.linux.rights import keep_capabilities, limit_capabilities, take_role
 
     # Rights are dropped before the first thread starts: capabilities are per thread.
     limit_capabilities()
     keep_capabilities(("dac_read_search", "setgid", "setuid"))
 
-    from experiments.apps.page.serving import serve
-    from experiments.runs.control.visitor import give_up_rights
+    from pillarbox.experiments.apps.page.serving import serve
+    from pillarbox.experiments.runs.control.visitor import give_up_rights
 
     listening, lab = (socket.socket(fileno=int(number)) for number in sys.argv[1:3])
     settings = json.load(sys.stdin)

@@ -8,17 +8,17 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from experiments.apps.page.link import LabConnection
-from experiments.apps.page.picture import recording_head
-from experiments.apps.page.recording import Recording
-from experiments.apps.page.traffic import WorkloadTraffic
-from experiments.runs.trials.trial_faults import KILL, REVIVE, hops_interrupted_by
-from hosts.base.failures import NONE, Failures
-from hosts.base.fault_kinds import CABLE, fault_kind
-from hosts.base.path import Step
-from topos.base.errors import PillarboxError
-from topos.base.spec import parse
-from topos.base.topology import Topology
+from pillarbox.experiments.apps.page.link import LabConnection
+from pillarbox.experiments.apps.page.picture import recording_head
+from pillarbox.experiments.apps.page.recording import Recording
+from pillarbox.experiments.apps.page.traffic import WorkloadTraffic
+from pillarbox.experiments.runs.trials.trial_faults import KILL, REVIVE, hops_interrupted_by
+from pillarbox.hosts.base.failures import NONE, Failures
+from pillarbox.hosts.base.fault_kinds import CABLE, fault_kind
+from pillarbox.hosts.base.path import Step
+from pillarbox.topos.base.errors import PillarboxError
+from pillarbox.topos.base.spec import parse
+from pillarbox.topos.base.topology import Topology
 
 FEW_SERVERS = 150  # maximum size of a small network, in servers
 PERIOD_S, LONG_PERIOD_S = 0.2, 1.0  # sampling period of small and of large networks, in seconds
@@ -237,7 +237,7 @@ def changed_links(
 ) -> dict[int, dict[Step, bool]]:
     """Return the new state (True: up) of each changed link, by the server that detects the change.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> cut = Failures(links=frozenset([frozenset([3, 16])]))
     >>> changed_links(topos.parse("dcell,4,1"), NONE, cut)
     {3: {Step(port=1, peer=16): False}, 16: {Step(port=1, peer=3): False}}

@@ -6,7 +6,7 @@ import re
 import socket
 from typing import NamedTuple
 
-from topos.base.errors import PillarboxError, UnknownNameError, require
+from pillarbox.topos.base.errors import PillarboxError, UnknownNameError, require
 
 LOOPBACK = "127.0.0.1"
 

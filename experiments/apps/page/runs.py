@@ -9,15 +9,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from experiments.apps.page.picture import recording_head
-from experiments.apps.page.recording import Recording
-from experiments.apps.page.standalone import files, standalone
-from experiments.base.files import give_to_user, write_atomically
-from experiments.runs.reporting import series
-from experiments.runs.trials import records
-from experiments.runs.trials.trial_faults import FAULT_EVENTS, HEALED, KILL, REVIVE, killed_by
-from topos.base.errors import PillarboxError, require
-from topos.base.topology import Topology
+from pillarbox.experiments.apps.page.picture import recording_head
+from pillarbox.experiments.apps.page.recording import Recording
+from pillarbox.experiments.apps.page.standalone import files, standalone
+from pillarbox.experiments.base.files import give_to_user, write_atomically
+from pillarbox.experiments.runs.reporting import series
+from pillarbox.experiments.runs.trials import records
+from pillarbox.experiments.runs.trials.trial_faults import (
+    FAULT_EVENTS,
+    HEALED,
+    KILL,
+    REVIVE,
+    killed_by,
+)
+from pillarbox.topos.base.errors import PillarboxError, require
+from pillarbox.topos.base.topology import Topology
 
 PAGE = "page.html"  # file name of a run's recording in the report's folder
 MOST_SERVERS = 1000  # maximum network size for a recording, in servers

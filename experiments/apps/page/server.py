@@ -19,15 +19,15 @@ from typing import Any
 from aiohttp import WSMsgType, web
 from aiohttp.typedefs import Handler
 
-from experiments.apps.page import shells
-from experiments.apps.page.access import HEADERS, PRELOAD, Access, forbidden
-from experiments.apps.page.admission import OPERATE, SLOWEST_S, WATCH, Admission
-from experiments.apps.page.gate import DEEDS, LOOKS
-from experiments.apps.page.link import LabConnection
-from experiments.apps.page.page_sheets import LONGEST_FILE, Sheets
-from experiments.apps.page.recorder import Recorder
-from experiments.apps.page.standalone import CONTENT_TYPES, files, standalone_pieces
-from topos.base.errors import NotPermittedError, PillarboxError, require
+from pillarbox.experiments.apps.page import shells
+from pillarbox.experiments.apps.page.access import HEADERS, PRELOAD, Access, forbidden
+from pillarbox.experiments.apps.page.admission import OPERATE, SLOWEST_S, WATCH, Admission
+from pillarbox.experiments.apps.page.gate import DEEDS, LOOKS
+from pillarbox.experiments.apps.page.link import LabConnection
+from pillarbox.experiments.apps.page.page_sheets import LONGEST_FILE, Sheets
+from pillarbox.experiments.apps.page.recorder import Recorder
+from pillarbox.experiments.apps.page.standalone import CONTENT_TYPES, files, standalone_pieces
+from pillarbox.topos.base.errors import NotPermittedError, PillarboxError, require
 
 VERBS = {
     OPERATE: LOOKS - {"sample", "status"} | DEEDS | shells.DEEDS | {"sheet", "values"},
@@ -328,7 +328,7 @@ def checked(text: str) -> tuple[int, str, list[str]]:
     (3, 'cut', ['0.3-4.0'])
     >>> checked('{"id": 3, "do": ["cut"]}')
     Traceback (most recent call last):
-    topos.base.errors.PillarboxError: malformed request: send {"id": 1, "do": "cut", "words": [...]}
+    pillarbox.topos.base.errors.PillarboxError: malformed request: send {"id": 1, "do": "cut", "words": [...]}
     """
     try:
         parsed = json.loads(text)

@@ -9,14 +9,14 @@ from collections.abc import Callable
 
 from aiohttp import web
 
-from experiments.apps.page import bounded_log
-from experiments.apps.page.access import Access
-from experiments.apps.page.admission import KEEP_ALIVE_S, Admission
-from experiments.apps.page.certificate import server_context
-from experiments.apps.page.link import LabConnection
-from experiments.apps.page.recorder import Recorder
-from experiments.apps.page.server import PageServer
-from topos.base.spec import parse
+from pillarbox.experiments.apps.page import bounded_log
+from pillarbox.experiments.apps.page.access import Access
+from pillarbox.experiments.apps.page.admission import KEEP_ALIVE_S, Admission
+from pillarbox.experiments.apps.page.certificate import server_context
+from pillarbox.experiments.apps.page.link import LabConnection
+from pillarbox.experiments.apps.page.recorder import Recorder
+from pillarbox.experiments.apps.page.server import PageServer
+from pillarbox.topos.base.spec import parse
 
 LINGER_S = 1.0  # timeout to read the rest of an already answered request, in seconds
 

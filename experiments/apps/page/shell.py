@@ -10,11 +10,11 @@ import signal
 import sys
 from functools import partial
 
-from experiments.lab.linux import cgroups
-from experiments.runs.control.client import MOST_FILES
-from experiments.runs.control.server_program import run_within
-from experiments.runs.control.visitor import SHELL, execute_shell
-from hosts.linux.calls import die_with_parent
+from pillarbox.experiments.lab.linux import cgroups
+from pillarbox.experiments.runs.control.client import MOST_FILES
+from pillarbox.experiments.runs.control.server_program import run_within
+from pillarbox.experiments.runs.control.visitor import SHELL, execute_shell
+from pillarbox.hosts.linux.calls import die_with_parent
 
 
 def main() -> None:

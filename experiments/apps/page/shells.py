@@ -20,10 +20,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from experiments.base.interpreter import module_command
-from experiments.runs.control.client import LabEntrance
-from hosts.linux.calls import readable
-from topos.base.errors import PillarboxError, require
+from pillarbox.experiments.base.interpreter import module_command
+from pillarbox.experiments.runs.control.client import LabEntrance
+from pillarbox.hosts.linux.calls import readable
+from pillarbox.topos.base.errors import PillarboxError, require
 
 MOST_SHELLS = 16  # maximum number of open shells per page server
 CHUNK = 2048  # maximum size of a message with shell output, in bytes
@@ -47,7 +47,7 @@ class ServerShell:
         self._master_end, far = pty.openpty()
         namespaces, reach = entrance.files, entrance.reach
         command = module_command(
-            "experiments.apps.page.shell", entrance.prompt, *namespaces, *entrance.group
+            "pillarbox.experiments.apps.page.shell", entrance.prompt, *namespaces, *entrance.group
         )
         try:
             self._process = subprocess.Popen(

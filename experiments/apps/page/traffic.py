@@ -8,10 +8,10 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-from experiments.models.workloads.flows import Flow, FlowResult, Interval
-from experiments.runs.trials.recovery import BEFORE_S, HOLD_S, recovery
-from experiments.runs.trials.trial_faults import FAULT_EVENTS, HEALED, REVIVE, killed_by
-from topos.base.topology import Topology
+from pillarbox.experiments.models.workloads.flows import Flow, FlowResult, Interval
+from pillarbox.experiments.runs.trials.recovery import BEFORE_S, HOLD_S, recovery
+from pillarbox.experiments.runs.trials.trial_faults import FAULT_EVENTS, HEALED, REVIVE, killed_by
+from pillarbox.topos.base.topology import Topology
 
 # Kinds of lab events that may stop flows or let them recover.
 CAUSES = {*FAULT_EVENTS, HEALED, REVIVE}
@@ -34,7 +34,8 @@ class WorkloadTraffic:
     topology : Topology
         The lab's network.
     update : dict
-        The workload's part of the first sample (see `experiments.runs.control.active_workload`).
+        The workload's part of the first sample (see
+        `pillarbox.experiments.runs.control.active_workload`).
     """
 
     def __init__(self, topology: Topology, update: Row) -> None:

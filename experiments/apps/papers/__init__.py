@@ -13,17 +13,17 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from topos.base.errors import meant, require
+from pillarbox.topos.base.errors import meant, require
 
 if TYPE_CHECKING:
-    from experiments.apps.papers.shared.figure import Figure
+    from pillarbox.experiments.apps.papers.shared.figure import Figure
 
 
 @cache
 def figures() -> dict[str, Figure]:
     """Return all reproducible figures and tables by name, in alphabetical order."""
-    from experiments.apps.papers.shared.figure import FIGURES
-    from experiments.apps.papers.shared.live_figure import SUFFIX, figure_in
+    from pillarbox.experiments.apps.papers.shared.figure import FIGURES
+    from pillarbox.experiments.apps.papers.shared.live_figure import SUFFIX, figure_in
 
     for module in pkgutil.walk_packages(__path__, f"{__name__}."):
         importlib.import_module(module.name)
@@ -42,7 +42,7 @@ def figure(name: str) -> Figure:
 
     Raises PillarboxError if the name is unknown or the file is no figure.
     """
-    from experiments.apps.papers.shared.live_figure import SUFFIX, figure_in
+    from pillarbox.experiments.apps.papers.shared.live_figure import SUFFIX, figure_in
 
     if name.endswith(SUFFIX):
         return figure_in(Path(name))

@@ -14,11 +14,11 @@ import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from experiments.apps.teaching import grading_engine
-from experiments.apps.teaching.release import tracked_for_students
-from experiments.apps.teaching.sheet_catalogue import sheet_of
-from experiments.base.files import CHECKOUT, SHEETS
-from topos.base.errors import PillarboxError, require
+from pillarbox.experiments.apps.teaching import grading_engine
+from pillarbox.experiments.apps.teaching.release import tracked_for_students
+from pillarbox.experiments.apps.teaching.sheet_catalogue import sheet_of
+from pillarbox.experiments.base.files import CHECKOUT, SHEETS
+from pillarbox.topos.base.errors import PillarboxError, require
 
 EXECUTABLE, READABLE, PRIVATE = 0o755, 0o644, 0o600
 # timestamp of all files in the autograder's zip, fixed for reproducible zips

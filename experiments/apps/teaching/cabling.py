@@ -11,8 +11,8 @@ import random
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from hosts.base.path import Path
-from topos.base.topology import Topology
+from pillarbox.hosts.base.path import Path
+from pillarbox.topos.base.topology import Topology
 
 Link = tuple[int, int, int]  # server, port (or the port's level in the network), peer server
 

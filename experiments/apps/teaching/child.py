@@ -19,8 +19,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from experiments.base.text import printable
-from topos.base.errors import PillarboxError
+from pillarbox.experiments.base.text import printable
+from pillarbox.topos.base.errors import PillarboxError
 
 PROGRAM = Path(__file__).with_name("sealed.py")
 DECISION_S = 2.0  # wall time limit of one answer of the student's code, in seconds

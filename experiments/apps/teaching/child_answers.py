@@ -124,7 +124,7 @@ class StudentModule:
         return function(*given)
 
     def _attribute(self, name: str, network: str | None, arguments: list[Any]) -> Any:
-        from topos.base.topology import Topology
+        from pillarbox.topos.base.topology import Topology
 
         asked = (
             self._derived_class(Topology, "networks") if network is None else self._network(network)
@@ -135,7 +135,7 @@ class StudentModule:
     def _network(self, spec: str) -> Any:
         """Return a spec's network; for an unknown spec, an instance of the student's class."""
         if spec not in self.networks:
-            from topos.base.topology import Topology
+            from pillarbox.topos.base.topology import Topology
 
             numbers = [word.partition("=") for word in spec.split(",")[1:]]
             given = [int(word) for word, equals, _ in numbers if not equals]
@@ -166,8 +166,8 @@ class StudentModule:
         now: float,
         watched: bool = False,
     ) -> float:
-        from hosts.base.router import Router
-        from hosts.base.timers import Timers
+        from pillarbox.hosts.base.router import Router
+        from pillarbox.hosts.base.timers import Timers
 
         made = {"timers": Timers(**timers), "seed": seed, "now": now}
         self.router = self._derived_class(Router, "routers")(self._network(network), server, **made)
@@ -177,8 +177,8 @@ class StudentModule:
         return _seconds(self.router.next_poll)
 
     def _notify_router(self, what: str, arguments: list[Any], observed: list[list[Any]]) -> Any:
-        from hosts.base.path import Step
-        from hosts.wire.frame import Frame
+        from pillarbox.hosts.base.path import Step
+        from pillarbox.hosts.wire.frame import Frame
 
         for seen in observed:
             self.router.bandwidth.observe(*seen)

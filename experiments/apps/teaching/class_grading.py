@@ -21,9 +21,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from experiments.apps.teaching import grade_report, grading_engine, judge, submissions
-from experiments.apps.teaching.lateness import Deadline, lateness_text
-from experiments.apps.teaching.marking import (
+from pillarbox.experiments.apps.teaching import grade_report, grading_engine, judge, submissions
+from pillarbox.experiments.apps.teaching.lateness import Deadline, lateness_text
+from pillarbox.experiments.apps.teaching.marking import (
     GradingTask,
     Known,
     Marked,
@@ -31,18 +31,18 @@ from experiments.apps.teaching.marking import (
     grade_submission,
     validated_marks,
 )
-from experiments.apps.teaching.sheet_catalogue import sheet_of
-from experiments.apps.teaching.similarity import (
+from pillarbox.experiments.apps.teaching.sheet_catalogue import sheet_of
+from pillarbox.experiments.apps.teaching.similarity import (
     SimilarPair,
     pairs_with_same_runs,
     similar_by_submission,
     similar_pairs,
 )
-from experiments.base.files import output_folder
-from experiments.base.text import printable
-from experiments.runs.reporting.report_page import rendered
-from experiments.runs.trials import manifest, store
-from topos.base.errors import PillarboxError, require
+from pillarbox.experiments.base.files import output_folder
+from pillarbox.experiments.base.text import printable
+from pillarbox.experiments.runs.reporting.report_page import rendered
+from pillarbox.experiments.runs.trials import manifest, store
+from pillarbox.topos.base.errors import PillarboxError, require
 
 IDENTITY = re.compile(r"\w[\w.@+-]{0,63}", re.ASCII)
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first characters of spreadsheet formulas, escaped
@@ -151,7 +151,7 @@ def grade_all(
         shipped: Mapping[str, frozenset[int]] = {}
         if grading_engine.is_control(sheet.lab):
             # imported here: only controls need the kernel
-            from experiments.apps.teaching import control_grading
+            from pillarbox.experiments.apps.teaching import control_grading
 
             control_grading.check_machine()
             answers = control_grading.measured_answers(tasks, answers)

@@ -16,29 +16,29 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiments.apps.teaching import submissions
-from experiments.apps.teaching.child import ChildKeeper
-from experiments.apps.teaching.class_grading import safe_cell, submission_entries
-from experiments.apps.teaching.class_points import Packet, Score, add_packets, packet_of
-from experiments.apps.teaching.class_router import write_router
-from experiments.base.files import output_folder
-from experiments.base.text import columns, printable
-from experiments.lab.emulation.packet_tracing import MOST_PAIRS
-from experiments.runs.plans.fault_schedule import nodes_of
-from experiments.runs.reporting.report_page import rendered
-from experiments.runs.trials.store import write_text
-from hosts.base.algorithms import algorithms
-from hosts.base.failures import Failures
-from hosts.base.fault_kinds import VERBS
-from hosts.base.faults import read
-from hosts.base.hop_by_hop import HopByHop
-from hosts.base.load import router_for
-from hosts.live.settings import LabSettings
-from topos.base.errors import PillarboxError, require
-from topos.base.topology import Topology
+from pillarbox.experiments.apps.teaching import submissions
+from pillarbox.experiments.apps.teaching.child import ChildKeeper
+from pillarbox.experiments.apps.teaching.class_grading import safe_cell, submission_entries
+from pillarbox.experiments.apps.teaching.class_points import Packet, Score, add_packets, packet_of
+from pillarbox.experiments.apps.teaching.class_router import write_router
+from pillarbox.experiments.base.files import output_folder
+from pillarbox.experiments.base.text import columns, printable
+from pillarbox.experiments.lab.emulation.packet_tracing import MOST_PAIRS
+from pillarbox.experiments.runs.plans.fault_schedule import nodes_of
+from pillarbox.experiments.runs.reporting.report_page import rendered
+from pillarbox.experiments.runs.trials.store import write_text
+from pillarbox.hosts.base.algorithms import algorithms
+from pillarbox.hosts.base.failures import Failures
+from pillarbox.hosts.base.fault_kinds import VERBS
+from pillarbox.hosts.base.faults import read
+from pillarbox.hosts.base.hop_by_hop import HopByHop
+from pillarbox.hosts.base.load import router_for
+from pillarbox.hosts.live.settings import LabSettings
+from pillarbox.topos.base.errors import PillarboxError, require
+from pillarbox.topos.base.topology import Topology
 
 if TYPE_CHECKING:
-    from experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.lab.emulation.lab import Lab
 
 PAGE, POINTS = "class-network.html", "class-network.csv"
 STANDARD = "standard"  # name of a server without a student
@@ -184,7 +184,7 @@ class ClassNetwork:
 
     def wait_converged(self) -> None:
         """Wait until the servers know which neighbours are dead."""
-        from experiments.lab.emulation import convergence
+        from pillarbox.experiments.lab.emulation import convergence
 
         self.update_stopped()
         dead = self.lab.dead | self.stopped.keys()
@@ -239,7 +239,7 @@ class ClassNetwork:
 
     def _execute(self, command: str) -> str:
         """Run a command of the prompt in the lab; return its answer."""
-        from experiments.runs.control.verbs import answer
+        from pillarbox.experiments.runs.control.verbs import answer
 
         verb, *words = command.split()
         return answer(self.lab, verb, words).said

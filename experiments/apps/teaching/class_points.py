@@ -20,9 +20,9 @@ from dataclasses import dataclass, field, replace
 from statistics import mean
 from typing import Any, NamedTuple
 
-from hosts.base.failures import Failures
-from hosts.base.shortest import steps
-from topos.base.topology import Topology
+from pillarbox.hosts.base.failures import Failures
+from pillarbox.hosts.base.shortest import steps
+from pillarbox.topos.base.topology import Topology
 
 NOT_PASSED_ON = "it did not pass the packet on"
 FULL_POINTS = 100.0

@@ -19,19 +19,19 @@ import json
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from experiments.apps.teaching.child import ChildKeeper, ChildKilled, StudentError
-from experiments.apps.teaching.sealed_router import SealedChildRouter
-from hosts.base.actions import EVERYONE, Action, Deliver, Drop, Send
-from hosts.base.allowance import Allowance
-from hosts.base.bounded import Bounded
-from hosts.base.hop_by_hop import HopByHop
-from hosts.base.load import router_for
-from hosts.base.path import Step
-from hosts.base.router import Router, is_heart_beat
-from hosts.wire.frame import Frame
-from hosts.wire.ipv4 import Ipv4Header
-from hosts.wire.marks import serial_of
-from topos.base.topology import Topology
+from pillarbox.experiments.apps.teaching.child import ChildKeeper, ChildKilled, StudentError
+from pillarbox.experiments.apps.teaching.sealed_router import SealedChildRouter
+from pillarbox.hosts.base.actions import EVERYONE, Action, Deliver, Drop, Send
+from pillarbox.hosts.base.allowance import Allowance
+from pillarbox.hosts.base.bounded import Bounded
+from pillarbox.hosts.base.hop_by_hop import HopByHop
+from pillarbox.hosts.base.load import router_for
+from pillarbox.hosts.base.path import Step
+from pillarbox.hosts.base.router import Router, is_heart_beat
+from pillarbox.hosts.wire.frame import Frame
+from pillarbox.hosts.wire.ipv4 import Ipv4Header
+from pillarbox.hosts.wire.marks import serial_of
+from pillarbox.topos.base.topology import Topology
 
 CPU_S = 3600  # CPU time limit of a student's process, in seconds
 # Long-term maximum share of the wall time in which a student's code may compute answers.
@@ -47,17 +47,17 @@ HEART_BEAT = "the lab sends the heart-beats of this server"
 
 # Modules of Pillarbox that a student's file may import, with the package of its topology.
 MODULES = (
-    "hosts.base.actions",
-    "hosts.base.bounded",
-    "hosts.base.hop_by_hop",
-    "hosts.base.path",
-    "hosts.base.router",
-    "hosts.wire.dcn",
-    "hosts.wire.frame",
-    "hosts.wire.header_layout",
-    "hosts.wire.ipv4",
-    "hosts.wire.messages",
-    "hosts.wire.relay_keys",
+    "pillarbox.hosts.base.actions",
+    "pillarbox.hosts.base.bounded",
+    "pillarbox.hosts.base.hop_by_hop",
+    "pillarbox.hosts.base.path",
+    "pillarbox.hosts.base.router",
+    "pillarbox.hosts.wire.dcn",
+    "pillarbox.hosts.wire.frame",
+    "pillarbox.hosts.wire.header_layout",
+    "pillarbox.hosts.wire.ipv4",
+    "pillarbox.hosts.wire.messages",
+    "pillarbox.hosts.wire.relay_keys",
 )
 
 ROUTER = '''"""The routers of a class network."""

@@ -25,12 +25,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from experiments.apps.teaching import layers
-from experiments.apps.teaching.child import StudentError
-from experiments.base.text import printable
-from experiments.lab.linux.congestion import CONTROLS
-from hosts.live.lab_programs import COMPILER
-from topos.base.errors import PillarboxError, UnsupportedError, require
+from pillarbox.experiments.apps.teaching import layers
+from pillarbox.experiments.apps.teaching.child import StudentError
+from pillarbox.experiments.base.text import printable
+from pillarbox.experiments.lab.linux.congestion import CONTROLS
+from pillarbox.hosts.live.lab_programs import COMPILER
+from pillarbox.topos.base.errors import PillarboxError, UnsupportedError, require
 
 FILE = "mine.bpf.c"  # name of the student's file in messages
 HEADER = "control.h"

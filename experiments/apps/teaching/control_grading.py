@@ -18,9 +18,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments.apps.teaching.child import StudentError
-from experiments.apps.teaching.control_compiler import FILE, compiled_control
-from experiments.apps.teaching.grading_engine import (
+from pillarbox.experiments.apps.teaching.child import StudentError
+from pillarbox.experiments.apps.teaching.control_compiler import FILE, compiled_control
+from pillarbox.experiments.apps.teaching.grading_engine import (
     Exercise,
     Mark,
     Sheet,
@@ -30,22 +30,22 @@ from experiments.apps.teaching.grading_engine import (
     skeleton_of,
     suffix_of,
 )
-from experiments.apps.teaching.judge import JudgeFailure
-from experiments.apps.teaching.labs import lab11
-from experiments.apps.teaching.labs.control_runs import (
+from pillarbox.experiments.apps.teaching.judge import JudgeFailure
+from pillarbox.experiments.apps.teaching.labs import lab11
+from pillarbox.experiments.apps.teaching.labs.control_runs import (
     ControlMeasurements,
     ControlRuns,
     FlowMeasurement,
     SharedCable,
     measured_control,
 )
-from experiments.apps.teaching.marking import MOST_TEXT, GradingTask
-from experiments.apps.teaching.similarity import fingerprints
-from experiments.base.text import printable
-from experiments.lab.linux.congestion import control_in_use, in_kernel, shipped
-from hosts.linux.bpf import BpfError
-from hosts.linux.struct_ops import CongestionControl
-from topos.base.errors import (
+from pillarbox.experiments.apps.teaching.marking import MOST_TEXT, GradingTask
+from pillarbox.experiments.apps.teaching.similarity import fingerprints
+from pillarbox.experiments.base.text import printable
+from pillarbox.experiments.lab.linux.congestion import control_in_use, in_kernel, shipped
+from pillarbox.hosts.linux.bpf import BpfError
+from pillarbox.hosts.linux.struct_ops import CongestionControl
+from pillarbox.topos.base.errors import (
     NotPermittedError,
     PillarboxError,
     UnsupportedError,
@@ -137,7 +137,7 @@ def graded_control(
 
 def _measured(made: bytes, name: str, cable: SharedCable, hidden: SharedCable) -> ControlRuns:
     """Run a control's flows in a sandbox; raise StudentError if the kernel refuses the control."""
-    from experiments.lab.linux import sandbox
+    from pillarbox.experiments.lab.linux import sandbox
 
     with tempfile.TemporaryDirectory(prefix="pillarbox-live-") as folder:
         place = Path(folder)

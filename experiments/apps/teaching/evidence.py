@@ -17,17 +17,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from experiments.apps.teaching.child import StudentError
-from experiments.apps.teaching.submissions import Files
-from experiments.models.workloads.flows import COMPLETED
-from experiments.runs.plans.experiment import Experiment
-from experiments.runs.plans.trials import Trial, blocks
-from experiments.runs.plans.values import differences, plain
-from experiments.runs.trials.manifest import network_facts
-from experiments.runs.trials.records import MANIFEST, TRIAL_FILE
-from experiments.runs.trust.readings import DurationStatistics, Readings
-from experiments.runs.trust.verdict import judge
-from topos.base.errors import PillarboxError
+from pillarbox.experiments.apps.teaching.child import StudentError
+from pillarbox.experiments.apps.teaching.submissions import Files
+from pillarbox.experiments.models.workloads.flows import COMPLETED
+from pillarbox.experiments.runs.plans.experiment import Experiment
+from pillarbox.experiments.runs.plans.trials import Trial, blocks
+from pillarbox.experiments.runs.plans.values import differences, plain
+from pillarbox.experiments.runs.trials.manifest import network_facts
+from pillarbox.experiments.runs.trials.records import MANIFEST, TRIAL_FILE
+from pillarbox.experiments.runs.trust.readings import DurationStatistics, Readings
+from pillarbox.experiments.runs.trust.verdict import judge
+from pillarbox.topos.base.errors import PillarboxError
 
 TABLES = ("flows", "links")
 MOST_TABLE_BYTES, MOST_JSON_BYTES = 8_000_000, 1_000_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from experiments.apps.teaching.grading_engine import Mark, Replayed, Report, Sheet
+from pillarbox.experiments.apps.teaching.grading_engine import Mark, Replayed, Report, Sheet
 
 COUNTS = "The cases were drawn with the teacher's secret: these marks count."
 PRACTICE = "No secret was used: this is practice, and the marks do not count."

@@ -27,16 +27,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from experiments.apps.teaching.child import ChildKeeper, ChildKilled, SealedChild, StudentError
-from experiments.apps.teaching.sealed_router import SealedChildRouter
-from experiments.apps.teaching.similarity import source_tokens
-from experiments.apps.teaching.submissions import PYTHON, Files
-from experiments.base.files import SHEETS
-from hosts.base.timers import FAST
-from hosts.memory.memory_network import MemoryNetwork
-from hosts.wire.marks import serial_of
-from topos.base.errors import require
-from topos.base.topology import Topology
+from pillarbox.experiments.apps.teaching.child import (
+    ChildKeeper,
+    ChildKilled,
+    SealedChild,
+    StudentError,
+)
+from pillarbox.experiments.apps.teaching.sealed_router import SealedChildRouter
+from pillarbox.experiments.apps.teaching.similarity import source_tokens
+from pillarbox.experiments.apps.teaching.submissions import PYTHON, Files
+from pillarbox.experiments.base.files import SHEETS
+from pillarbox.hosts.base.timers import FAST
+from pillarbox.hosts.memory.memory_network import MemoryNetwork
+from pillarbox.hosts.wire.marks import serial_of
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.topology import Topology
 
 MOST_STOPS = 2  # number of killed sealed children after which a lab's remaining checks are skipped
 WHOLE = 100.0

@@ -27,9 +27,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from experiments.apps.teaching import layers
-from experiments.base.files import SHEETS
-from topos.base.errors import PillarboxError
+from pillarbox.experiments.apps.teaching import layers
+from pillarbox.experiments.base.files import SHEETS
+from pillarbox.topos.base.errors import PillarboxError
 
 MOST_CPU_S = 120
 MOST_MEMORY_BYTES = 256 << 20  # memory limit of a judge, in addition to that of the grader

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from topos.base.errors import PillarboxError, require
+from pillarbox.topos.base.errors import PillarboxError, require
 
 DAY_S = 86400.0
 

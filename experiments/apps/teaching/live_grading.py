@@ -22,9 +22,9 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-import topos
-from experiments.apps.teaching.child import ChildKeeper, ChildKilled, SealedChild
-from experiments.apps.teaching.grading_engine import (
+from pillarbox import topos
+from pillarbox.experiments.apps.teaching.child import ChildKeeper, ChildKilled, SealedChild
+from pillarbox.experiments.apps.teaching.grading_engine import (
     GradedPart,
     Mark,
     Report,
@@ -32,17 +32,17 @@ from experiments.apps.teaching.grading_engine import (
     Work,
     mark_of_check,
 )
-from experiments.apps.teaching.sealed_router import SealedChildRouter
-from experiments.base.text import printable
-from hosts.base.actions import Action, Drop
-from hosts.base.timers import timers_for
-from hosts.linux.user_namespace import require_root_or_user_namespace
-from hosts.live.settings import LabSettings
-from topos.base.errors import PillarboxError, require
-from topos.base.topology import Topology
+from pillarbox.experiments.apps.teaching.sealed_router import SealedChildRouter
+from pillarbox.experiments.base.text import printable
+from pillarbox.hosts.base.actions import Action, Drop
+from pillarbox.hosts.base.timers import timers_for
+from pillarbox.hosts.linux.user_namespace import require_root_or_user_namespace
+from pillarbox.hosts.live.settings import LabSettings
+from pillarbox.topos.base.errors import PillarboxError, require
+from pillarbox.topos.base.topology import Topology
 
 if TYPE_CHECKING:
-    from experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.lab.emulation.lab import Lab
 
 FOREVER_S = 1e9
 # Timeout of a ping's reply in whole seconds, and interval between packets of a flow in seconds.
@@ -217,7 +217,7 @@ def add_live(
         why = "not tried: the file gets no points in memory"
         report.marks += [Mark(check.name, check.points, 0.0, why) for check in checks]
         return
-    from experiments.lab.linux import sandbox
+    from pillarbox.experiments.lab.linux import sandbox
 
     with tempfile.TemporaryDirectory(prefix="pillarbox-live-") as name:
         folder = Path(name)
@@ -282,7 +282,7 @@ def _live_marks(
     student: Work | None = None,
     partner: PartnerStudent | None = None,
 ) -> list[Mark]:
-    from experiments.lab.emulation.local_fabric import running
+    from pillarbox.experiments.lab.emulation.local_fabric import running
 
     lab: Any = sheet.lab
     settings, checks = LabSettings(routing=routing, plane="python"), live_checks_of(sheet, partner)

@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from experiments.apps.teaching import grading_engine
-from experiments.apps.teaching.judge import JudgeFailure, Seal
-from experiments.apps.teaching.similarity import fingerprints
-from experiments.apps.teaching.submissions import Submission
-from experiments.base.text import printable
-from topos.base.errors import PillarboxError, require
+from pillarbox.experiments.apps.teaching import grading_engine
+from pillarbox.experiments.apps.teaching.judge import JudgeFailure, Seal
+from pillarbox.experiments.apps.teaching.similarity import fingerprints
+from pillarbox.experiments.apps.teaching.submissions import Submission
+from pillarbox.experiments.base.text import printable
+from pillarbox.topos.base.errors import PillarboxError, require
 
 MOST_TEXT = 2000  # maximum length of a sentence in a judge's answer, in characters
 MOST_LINES = 1000  # maximum number of lines in a list of a judge's answer
@@ -48,7 +48,7 @@ def further_file_limits(sheet: grading_engine.Sheet) -> list[tuple[str, int]]:
     if not runs:
         return []
     # imported here: only labs with submitted runs need pandas
-    from experiments.apps.teaching.evidence import run_file_limits
+    from pillarbox.experiments.apps.teaching.evidence import run_file_limits
 
     return run_file_limits(runs)
 
@@ -62,7 +62,7 @@ def _hashes_of_trials(task: GradingTask, given: Submission) -> list[str]:
     runs = _submitted_runs(task.sheet.lab)
     if not runs:
         return []
-    from experiments.apps.teaching.evidence import trial_hashes
+    from pillarbox.experiments.apps.teaching.evidence import trial_hashes
 
     return sorted(trial_hashes(given.files, runs))
 
@@ -120,7 +120,7 @@ def grade_submission(task: GradingTask, seal: Seal) -> dict[str, Any]:
 def _refusal_of_control(lab: grading_engine.Exercise, source: str, skeleton: str) -> str:
     """Return the reason why a control is not measured, empty if it is."""
     # imported here: only controls need the compiler
-    from experiments.apps.teaching.control_compiler import wrong_include
+    from pillarbox.experiments.apps.teaching.control_compiler import wrong_include
 
     return grading_engine.unfilled_reason(lab, source, skeleton) or wrong_include(source)
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy
 
-from experiments.apps.teaching.child import StudentError
-from experiments.apps.teaching.grading_engine import Work
-from experiments.apps.teaching.sealed_router import is_integer_below
-from topos.base.polymorphic import NOTHING, Number
-from topos.base.topology import Bound, Plug, Topology
+from pillarbox.experiments.apps.teaching.child import StudentError
+from pillarbox.experiments.apps.teaching.grading_engine import Work
+from pillarbox.experiments.apps.teaching.sealed_router import is_integer_below
+from pillarbox.topos.base.polymorphic import NOTHING, Number
+from pillarbox.topos.base.topology import Bound, Plug, Topology
 
 MOST = {"servers": 64, "switches": 64, "ports": 8, "switch_ports": 32, "cables": 1024}
 MOST_DIGITS, MOST_VALUES = 8, 1 << 31  # upper bounds of an address's length and of its digits

@@ -12,9 +12,9 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from experiments.apps.teaching.similarity import THRESHOLD, fingerprints, shared_fraction
-from experiments.base.files import CHECKOUT, output_folder
-from topos.base.errors import PillarboxError, require
+from pillarbox.experiments.apps.teaching.similarity import THRESHOLD, fingerprints, shared_fraction
+from pillarbox.experiments.base.files import CHECKOUT, output_folder
+from pillarbox.topos.base.errors import PillarboxError, require
 
 ANSWERS = "tests/vagrant/labs"
 SUFFIXES = (".py", ".bpf.c")  # kinds of files that students write

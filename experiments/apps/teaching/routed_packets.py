@@ -7,15 +7,15 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from experiments.apps.teaching.cabling import PLAIN, Cabling
-from experiments.apps.teaching.child import StudentError
-from experiments.apps.teaching.grading_engine import Work
-from experiments.apps.teaching.sealed_router import is_integer_below
-from hosts.base.failures import Failures, failure_texts
-from hosts.base.path import Path, Step
-from hosts.memory.memory_network import Trip
-from hosts.memory.tryout import ARRIVAL_S, SETTLE_S
-from topos.base.topology import Topology
+from pillarbox.experiments.apps.teaching.cabling import PLAIN, Cabling
+from pillarbox.experiments.apps.teaching.child import StudentError
+from pillarbox.experiments.apps.teaching.grading_engine import Work
+from pillarbox.experiments.apps.teaching.sealed_router import is_integer_below
+from pillarbox.hosts.base.failures import Failures, failure_texts
+from pillarbox.hosts.base.path import Path, Step
+from pillarbox.hosts.memory.memory_network import Trip
+from pillarbox.hosts.memory.tryout import ARRIVAL_S, SETTLE_S
+from pillarbox.topos.base.topology import Topology
 
 LONGEST_TEXT = 12  # maximum number of servers in the text of a path; longer paths are shortened
 MOST_HOPS = 64  # maximum number of hops in a student's path

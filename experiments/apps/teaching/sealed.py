@@ -8,7 +8,7 @@ So a child can neither read secrets nor change anything outside itself.
 
 Control messages are JSON, one per datagram; ``start`` carries the child's socket::
 
-    {"modules": ["topos.dpillar"], "networks": ["dpillar,4,2"], "without": []}    first, once
+    {"modules": ["pillarbox.topos.dpillar"], "networks": ["dpillar,4,2"], "without": []}    first, once
     {"start": {"cpu_s": 5, "memory_bytes": 200000000}}   ->   {"pid": 4711, "open": []}
     {"end": 4711}                                        ->   {"signal": 9}
 
@@ -45,7 +45,7 @@ def run_keeper(control: socket.socket) -> None:
     modules = allowed["modules"]
     for name in modules:
         import_module(name)
-    answering = import_module("experiments.apps.teaching.child_answers")
+    answering = import_module("pillarbox.experiments.apps.teaching.child_answers")
     # Parsed before the fork, because a sealed child cannot read the modules of the networks.
     networks = {spec: import_module("topos").parse(spec) for spec in allowed["networks"]}
     seal = ChildSeal(modules, allowed["without"])
@@ -123,7 +123,7 @@ class ChildSeal:
     def __init__(self, modules: Sequence[str], without: Sequence[str]) -> None:
         self.modules, self.without = modules, without
         self.layers, self.deeds = (
-            import_module(f"experiments.apps.teaching.{name}")
+            import_module(f"pillarbox.experiments.apps.teaching.{name}")
             for name in ("layers", "forbidden_actions")
         )
         self.missing: dict[str, str] = {}  # reason why this machine lacks a layer, by layer

@@ -13,15 +13,15 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from experiments.apps.teaching.child import ChildKilled, SealedChild, StudentError
-from experiments.base.text import printable
-from hosts.base.actions import EVERYONE, Action, Deliver, Drop, Send
-from hosts.base.bandwidth import Bandwidth
-from hosts.base.path import Path
-from hosts.base.router import Router
-from hosts.memory.memory_network import Trip
-from hosts.wire.frame import Frame
-from topos.base.topology import Topology
+from pillarbox.experiments.apps.teaching.child import ChildKilled, SealedChild, StudentError
+from pillarbox.experiments.base.text import printable
+from pillarbox.hosts.base.actions import EVERYONE, Action, Deliver, Drop, Send
+from pillarbox.hosts.base.bandwidth import Bandwidth
+from pillarbox.hosts.base.path import Path
+from pillarbox.hosts.base.router import Router
+from pillarbox.hosts.memory.memory_network import Trip
+from pillarbox.hosts.wire.frame import Frame
+from pillarbox.topos.base.topology import Topology
 
 MOST_ACTIONS = 256  # maximum number of actions in a router's answer
 MOST_BYTES = 70_000  # maximum size of a frame in a router's answer, in bytes

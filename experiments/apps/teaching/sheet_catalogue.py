@@ -7,9 +7,9 @@ import pkgutil
 import random
 from typing import Any
 
-from experiments.apps.teaching import labs
-from experiments.apps.teaching.grading_engine import Sheet
-from topos.base.errors import UnknownNameError, require
+from pillarbox.experiments.apps.teaching import labs
+from pillarbox.experiments.apps.teaching.grading_engine import Sheet
+from pillarbox.topos.base.errors import UnknownNameError, require
 
 
 def numbers() -> list[int]:
@@ -25,6 +25,8 @@ def sheet_of(lab: str, student: str) -> Sheet:
     if not number.isdecimal() or int(number) not in numbers():
         known = ", ".join(map(str, numbers()))
         raise UnknownNameError(f"there is no lab {lab!r} to grade: graded labs are {known}")
-    found: Any = importlib.import_module(f"experiments.apps.teaching.labs.lab{int(number)}")
+    found: Any = importlib.import_module(
+        f"pillarbox.experiments.apps.teaching.labs.lab{int(number)}"
+    )
     draw = random.Random(f"sheet/{int(number)}/{student}")
     return Sheet(int(number), student, found, found.values(draw))

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from experiments.base.text import printable
-from topos.base.errors import PillarboxError, UnknownNameError, require
+from pillarbox.experiments.base.text import printable
+from pillarbox.topos.base.errors import PillarboxError, UnknownNameError, require
 
 MOST_SOURCE_BYTES = 200_000
 MOST_BYTES = 32 << 20  # maximum total size of a submission's files, in bytes

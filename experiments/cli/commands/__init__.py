@@ -1,5 +1,5 @@
 """Subcommands of ``pillarbox``: module NAME.py has the click command ``command`` of NAME.
 
 Subcommands that only send a verb to a running lab have no module:
-`experiments.runs.control.verb_commands` creates them.
+`pillarbox.experiments.runs.control.verb_commands` creates them.
 """

@@ -26,11 +26,11 @@ def command(run: Path, out: Path | None) -> None:
     pillarbox artifact quick-20260301-101500-seed1
     sudo pillarbox repeat quick-20260301-101500-seed1.pillarbox.zip
     """
-    import experiments.runs.reporting.report_page as reporting
-    from experiments.apps.page.runs import save_beside
-    from experiments.base.files import give_to_user
-    from experiments.runs.reporting import artifact
-    from experiments.runs.trials.records import load
+    import pillarbox.experiments.runs.reporting.report_page as reporting
+    from pillarbox.experiments.apps.page.runs import save_beside
+    from pillarbox.experiments.base.files import give_to_user
+    from pillarbox.experiments.runs.reporting import artifact
+    from pillarbox.experiments.runs.trials.records import load
 
     found = load(run)
     _, missing = reporting.write_report(run, None, save_beside)

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import click
 
-from experiments.base.arguments import answer, json_option, network, plane, routing_option, timers
-from hosts.linux.user_namespace import require_root_or_user_namespace
-from topos.base.topology import Topology
+from pillarbox.experiments.base.arguments import (
+    answer,
+    json_option,
+    network,
+    plane,
+    routing_option,
+    timers,
+)
+from pillarbox.hosts.linux.user_namespace import require_root_or_user_namespace
+from pillarbox.topos.base.topology import Topology
 
 
 @click.command()
@@ -48,8 +55,8 @@ def command(
     sudo ./pillarbox calibrate dcell,4,1 --plane python --again
     """
     require_root_or_user_namespace("a calibration")
-    from experiments.runs.plans.experiment import System
-    from experiments.runs.trials.calibration import calibrated_rate
+    from pillarbox.experiments.runs.plans.experiment import System
+    from pillarbox.experiments.runs.trials.calibration import calibrated_rate
 
     rate_mbit = calibrated_rate(
         System(topology.spec, routing=routing, plane=plane, timers=timers, mtu=mtu),

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 import click
 
-from experiments.base.arguments import (
+from pillarbox.experiments.base.arguments import (
     FILE,
     STANDARD_OUTPUT,
     answer,
@@ -77,10 +77,10 @@ def command(
     sudo ./pillarbox capture 0.0 1.3:0 -o two.pcapng --no-heart-beats
     sudo ./pillarbox capture -o - | wireshark -k -i -
     """
-    from experiments.lab.emulation import lab_registry
-    from experiments.lab.observe.port_capture import CapturePort, capture
-    from experiments.runs.control.client import ask, entrance_anywhere
-    from topos.base.spec import parse
+    from pillarbox.experiments.lab.emulation import lab_registry
+    from pillarbox.experiments.lab.observe.port_capture import CapturePort, capture
+    from pillarbox.experiments.runs.control.client import ask, entrance_anywhere
+    from pillarbox.topos.base.spec import parse
 
     _check_output(out, force, as_json)
     folder = lab_registry.folder_of(number)
@@ -131,7 +131,7 @@ def command(
 
 def _check_output(out: Path, force: bool, as_json: bool) -> None:
     """Raise PillarboxError if the capture must not be written to this file or stream."""
-    from topos.base.errors import require
+    from pillarbox.topos.base.errors import require
 
     if out != STANDARD_OUTPUT:
         require(force or not out.exists(), f"{out} exists: choose another file, or add --force")
@@ -151,8 +151,8 @@ def _name_of(out: Path) -> str:
 @contextmanager
 def _open_for_writing(out: Path) -> Iterator[BinaryIO]:
     """Open a capture file, or standard output, for writing, or raise PillarboxError."""
-    from experiments.base.files import give_to_user
-    from topos.base.errors import PillarboxError
+    from pillarbox.experiments.base.files import give_to_user
+    from pillarbox.topos.base.errors import PillarboxError
 
     try:
         file: BinaryIO = os.fdopen(os.dup(1), "wb") if out == STANDARD_OUTPUT else out.open("wb")
@@ -199,8 +199,8 @@ def _capture_on_computers(
     limits: dict[str, Any],
 ) -> None:
     """Capture on all computers of a distributed lab; move the merged file to `out`."""
-    from experiments.base.files import give_to_user
-    from experiments.runs.control.client import ask
+    from pillarbox.experiments.base.files import give_to_user
+    from pillarbox.experiments.runs.control.client import ask
 
     settings = {**limits, "regular": not no_heart_beats}
     comment = json.dumps(_lab_facts(status))
@@ -219,7 +219,7 @@ def _capture_on_computers(
 
 def _ports_to_capture(topology: Any, texts: tuple[str, ...]) -> list[tuple[int, int]]:
     """Parse ports given as ADDR[:PORT] to servers and port numbers; without texts, return all."""
-    from topos.base.errors import require
+    from pillarbox.topos.base.errors import require
 
     found: dict[tuple[int, int], None] = {}
     for text in texts or map(topology.address, range(topology.servers)):

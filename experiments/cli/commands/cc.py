@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from experiments.base.arguments import answer, json_option
-from topos.base.errors import NotPermittedError, require
+from pillarbox.experiments.base.arguments import answer, json_option
+from pillarbox.topos.base.errors import NotPermittedError, require
 
 if TYPE_CHECKING:
-    from experiments.runs.trials.control_trials import ControlResult
+    from pillarbox.experiments.runs.trials.control_trials import ControlResult
 
 
 @click.command()
@@ -36,8 +36,8 @@ def command(control: str, queue: str, as_json: bool) -> int:
     sudo ./pillarbox cc dctcp --queue ecn
     sudo ./pillarbox up bcube,4,1 --tcp mine.bpf.c
     """
-    from experiments.lab.linux.congestion import source_of
-    from experiments.runs.trials.control_trials import control_results
+    from pillarbox.experiments.lab.linux.congestion import source_of
+    from pillarbox.experiments.runs.trials.control_trials import control_results
 
     source = source_of(control)
     require(os.geteuid() == 0, "loading a control needs root: use sudo", NotPermittedError)

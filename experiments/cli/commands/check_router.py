@@ -6,12 +6,12 @@ import random
 
 import click
 
-from experiments.base.arguments import answer, complete, fail, json_option, network
-from hosts.base.failures import parse_failures
-from hosts.base.load import router_file_errors, router_for
-from hosts.base.shortest import shortest_path
-from hosts.memory.tryout import TryoutSummary, network_of, summarize_packets
-from topos.base.topology import Topology
+from pillarbox.experiments.base.arguments import answer, complete, fail, json_option, network
+from pillarbox.hosts.base.failures import parse_failures
+from pillarbox.hosts.base.load import router_file_errors, router_for
+from pillarbox.hosts.base.shortest import shortest_path
+from pillarbox.hosts.memory.tryout import TryoutSummary, network_of, summarize_packets
+from pillarbox.topos.base.topology import Topology
 
 LOST = 1
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import click
 
-from experiments.base.arguments import FILE, network, routing_option
-from topos.base.errors import PillarboxError, require
-from topos.base.topology import Topology
+from pillarbox.experiments.base.arguments import FILE, network, routing_option
+from pillarbox.topos.base.errors import PillarboxError, require
+from pillarbox.topos.base.topology import Topology
 
 
 @click.command()
@@ -64,10 +64,10 @@ def command(
     sudo ./pillarbox class-network dcell,4,1 handed-in --seed 7
     sudo ./pillarbox class-network dcell,4,1 handed-in --rounds 5 --faults faults.txt
     """
-    from experiments.apps.teaching import class_network
-    from experiments.lab.emulation import lab_registry
-    from experiments.lab.linux import sandbox
-    from experiments.runs.control import detached
+    from pillarbox.experiments.apps.teaching import class_network
+    from pillarbox.experiments.lab.emulation import lab_registry
+    from pillarbox.experiments.lab.linux import sandbox
+    from pillarbox.experiments.runs.control import detached
 
     relays = f"the servers of {topology.spec} do not relay: choose a network such as bcube,5,1"
     require(topology.ports > 1, relays)
@@ -79,10 +79,10 @@ def command(
     routing = class_network.standard_routing(topology, routing)
     place = lab_registry.create_lab_folder()
     sandbox.enter()
-    from experiments.lab.emulation.lab import Lab
-    from experiments.lab.emulation.local_fabric import LocalFabric
-    from experiments.runs.control import prompt
-    from experiments.runs.control.service import Service
+    from pillarbox.experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.lab.emulation.local_fabric import LocalFabric
+    from pillarbox.experiments.runs.control import prompt
+    from pillarbox.experiments.runs.control.service import Service
 
     with ExitStack() as stack:
         detached.end_lab_on_sigterm()

@@ -22,9 +22,9 @@ def command(dry_run: bool) -> int:
     sudo ./pillarbox clean
     sudo ./pillarbox clean --dry-run
     """
-    from experiments.lab.emulation import lab_registry
-    from experiments.lab.linux import cgroups, kernel_settings, sweep
-    from topos.base.errors import require
+    from pillarbox.experiments.lab.emulation import lab_registry
+    from pillarbox.experiments.lab.linux import cgroups, kernel_settings, sweep
+    from pillarbox.topos.base.errors import require
 
     require(os.geteuid() == 0, "cleaning up needs root: sudo ./pillarbox clean")
     done = "found" if dry_run else "removed"

@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
-from experiments.base.arguments import Group, answer, json_option
-from topos.base.errors import NotPermittedError, PillarboxError, require
+from pillarbox.experiments.base.arguments import Group, answer, json_option
+from pillarbox.topos.base.errors import NotPermittedError, PillarboxError, require
 
 SCHEMES = "tcp://", "tls://"
 
@@ -51,8 +51,8 @@ def up(where: str, name: str) -> int:
     require(os.geteuid() == 0, "a cluster needs root: use sudo", NotPermittedError)
     if where.startswith(SCHEMES):
         return _register_scheduler(where, name)
-    from experiments.apps.cluster import ssh_hosts
-    from experiments.runs.control import detached
+    from pillarbox.experiments.apps.cluster import ssh_hosts
+    from pillarbox.experiments.runs.control import detached
 
     hosts_file = ssh_hosts.read(Path(where))
     code = detached.fork_detached()
@@ -61,7 +61,7 @@ def up(where: str, name: str) -> int:
 
 def _register_scheduler(scheduler: str, name: str) -> int:
     """Save the address of a running Dask scheduler as a cluster, if the scheduler answers."""
-    from experiments.apps.cluster import cluster_registry
+    from pillarbox.experiments.apps.cluster import cluster_registry
 
     lock = cluster_registry.lock_new_cluster(name)
     with ExitStack() as stack:
@@ -78,8 +78,8 @@ def _register_scheduler(scheduler: str, name: str) -> int:
 
 def _run_cluster(hosts_file: Any, name: str) -> int:
     """Start a cluster on hosts over ssh, and run in the background until the cluster ends."""
-    from experiments.apps.cluster import cluster_registry, ssh_hosts
-    from experiments.runs.control import detached
+    from pillarbox.experiments.apps.cluster import cluster_registry, ssh_hosts
+    from pillarbox.experiments.runs.control import detached
 
     detached.end_lab_on_sigterm()
     lock = cluster_registry.lock_new_cluster(name)
@@ -116,9 +116,9 @@ def status(name: str, as_json: bool) -> None:
     \b
     sudo ./pillarbox cluster status
     """
-    from experiments.apps.cluster import cluster_registry
-    from experiments.apps.cluster.dask_cluster import Cluster
-    from experiments.base.text import columns
+    from pillarbox.experiments.apps.cluster import cluster_registry
+    from pillarbox.experiments.apps.cluster.dask_cluster import Cluster
+    from pillarbox.experiments.base.text import columns
 
     known = cluster_registry.stored_facts(name)
     named_cluster = cluster_registry.NamedCluster(name, partly=True)
@@ -153,9 +153,9 @@ def check(name: str, as_json: bool) -> int:
     \b
     sudo ./pillarbox cluster check
     """
-    from experiments.apps.cluster import cluster_registry
-    from experiments.apps.cluster.link_checks import check as checked
-    from experiments.base.text import columns
+    from pillarbox.experiments.apps.cluster import cluster_registry
+    from pillarbox.experiments.apps.cluster.link_checks import check as checked
+    from pillarbox.experiments.base.text import columns
 
     first, *pairs = checked(name)
     wrong = first["wrong"] + [sentence for pair in pairs for sentence in pair["wrong"]]
@@ -183,7 +183,7 @@ def down(name: str) -> None:
     \b
     sudo ./pillarbox cluster down
     """
-    from experiments.apps.cluster import cluster_registry
+    from pillarbox.experiments.apps.cluster import cluster_registry
 
     keeper = cluster_registry.stored_facts(name)["keeper"]
     if not cluster_registry.is_up(name):
@@ -198,6 +198,6 @@ def down(name: str) -> None:
 @command.command("join", hidden=True)
 def join() -> None:
     """Run as a worker of a cluster (started by `cluster up` over ssh)."""
-    from experiments.apps.cluster.dask_process import main
+    from pillarbox.experiments.apps.cluster.dask_process import main
 
     main()

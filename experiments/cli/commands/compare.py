@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from experiments.base.arguments import FILE, SPEC, answer, json_option
-from topos.base.topology import Topology
+from pillarbox.experiments.base.arguments import FILE, SPEC, answer, json_option
+from pillarbox.topos.base.topology import Topology
 
 MANY: Any = {"multiple": True, "metavar": "[PORTS=]NUMBER"}
 
@@ -85,8 +85,8 @@ def command(
         return
     if not topologies:
         raise click.UsageError("give at least one network, --all or --papers")
-    from experiments.base.text import paragraphs, side_by_side
-    from experiments.models.comparison import network_measures
+    from pillarbox.experiments.base.text import paragraphs, side_by_side
+    from pillarbox.experiments.models.comparison import network_measures
 
     prices = _price_list(list_name, given)
     measured = [
@@ -108,7 +108,7 @@ def command(
 
 def _price_list(list_name: str, given: dict[str, Any]) -> Any:
     """Return a price list updated with the prices and powers of the options."""
-    from experiments.models.comparison import prices
+    from pillarbox.experiments.models.comparison import prices
 
     found = prices.LISTS[list_name]
     for option, value in given.items():
@@ -128,8 +128,8 @@ def _price_list(list_name: str, given: dict[str, Any]) -> Any:
 def _print_all_networks(as_json: bool, prices: Any, csv_file: Path | None) -> None:
     import csv
 
-    from experiments.base.text import columns, paragraphs
-    from experiments.models.comparison import all_networks
+    from pillarbox.experiments.base.text import columns, paragraphs
+    from pillarbox.experiments.models.comparison import all_networks
 
     rows = all_networks.compare_all(prices)
     if csv_file:
@@ -154,7 +154,7 @@ def _print_all_networks(as_json: bool, prices: Any, csv_file: Path | None) -> No
 
 
 def _print_paper_tables(as_json: bool, seconds: float) -> None:
-    from experiments.models.comparison import papers, table_checks
+    from pillarbox.experiments.models.comparison import papers, table_checks
 
     tables = papers.checked_paper_tables(seconds)
     answer(

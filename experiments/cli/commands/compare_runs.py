@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from experiments.base.arguments import MORE, answer, json_option
+from pillarbox.experiments.base.arguments import MORE, answer, json_option
 
 RUN = click.Path(exists=True, file_okay=False, path_type=Path)
 
@@ -21,8 +21,8 @@ def command(first: Path, second: Path, as_json: bool) -> None:
     \b
     pillarbox compare-runs quick-20260301-101500-seed1 quick-20260302-090000-seed1
     """
-    from experiments.runs.trials.diff import as_plain, difference, text_of
-    from experiments.runs.trials.records import load
+    from pillarbox.experiments.runs.trials.diff import as_plain, difference, text_of
+    from pillarbox.experiments.runs.trials.records import load
 
     found = difference(load(first), load(second))
     answer(as_json, as_plain(found), text_of(found), indent=2)

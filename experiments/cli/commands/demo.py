@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from experiments.base.arguments import take_role_as_root
-from hosts.linux.user_namespace import refusal
+from pillarbox.experiments.base.arguments import take_role_as_root
+from pillarbox.hosts.linux.user_namespace import refusal
 
 if TYPE_CHECKING:
-    from experiments.runs.plans.experiment import Experiment
-    from experiments.runs.trials.records import Run
+    from pillarbox.experiments.runs.plans.experiment import Experiment
+    from pillarbox.experiments.runs.trials.records import Run
 
 
 @click.command()
@@ -35,7 +35,7 @@ def command(out: Path, drawings: bool) -> int:
     sudo ./pillarbox demo
     ./pillarbox demo --drawings
     """
-    from experiments.base.files import output_folder
+    from pillarbox.experiments.base.files import output_folder
 
     folder = output_folder(out)
     refused = refusal()
@@ -44,7 +44,7 @@ def command(out: Path, drawings: bool) -> int:
         if refused:
             click.echo(f"Live servers need root: sudo ./pillarbox demo ({refused}).")
         return 0
-    from experiments.runs.plans.catalogue import DEMO
+    from pillarbox.experiments.runs.plans.catalogue import DEMO
 
     return int(not run_and_report(DEMO, folder))
 
@@ -54,10 +54,10 @@ def run_and_report(experiment: Experiment, folder: Path) -> bool:
 
     Return True if all of its trials are valid.
     """
-    from experiments.apps.page.runs import save_beside
-    from experiments.runs.reporting.progress import Live
-    from experiments.runs.reporting.report_page import write_report
-    from experiments.runs.trials.experiment_run import new_name, run
+    from pillarbox.experiments.apps.page.runs import save_beside
+    from pillarbox.experiments.runs.reporting.progress import Live
+    from pillarbox.experiments.runs.reporting.report_page import write_report
+    from pillarbox.experiments.runs.trials.experiment_run import new_name, run
 
     click.echo(f"{experiment.about}.\n")
     with Live(len(experiment.systems) * experiment.repeats, experiment.name) as live:
@@ -76,9 +76,9 @@ def run_and_report(experiment: Experiment, folder: Path) -> bool:
 
 def result_in_sentences(run: Run) -> str:
     """Return the demo's result as text: comparison, effect of the fault, times, anomalies."""
-    from experiments.runs.plans.catalogue import DEMO, Demo
-    from experiments.runs.reporting import summary_text
-    from experiments.runs.trials.summary import doubtful, sentences
+    from pillarbox.experiments.runs.plans.catalogue import DEMO, Demo
+    from pillarbox.experiments.runs.reporting import summary_text
+    from pillarbox.experiments.runs.trials.summary import doubtful, sentences
 
     blocks = [
         sentences(
@@ -100,10 +100,10 @@ def result_in_sentences(run: Run) -> str:
 
 def draw_networks(folder: Path) -> None:
     """Print descriptions of the networks in which servers relay, and draw them to files."""
-    from experiments.base.files import give_to_user
-    from experiments.cli.commands.topo import counts_as_text
-    from experiments.runs.reporting.drawing import draw_topology
-    from topos.base.spec import kinds, network, parse
+    from pillarbox.experiments.base.files import give_to_user
+    from pillarbox.experiments.cli.commands.topo import counts_as_text
+    from pillarbox.experiments.runs.reporting.drawing import draw_topology
+    from pillarbox.topos.base.spec import kinds, network, parse
 
     networks = [parse(network(kind).examples[0]) for kind in kinds()]
     shown = [topology for topology in networks if topology.diameter_bound().value != 1]

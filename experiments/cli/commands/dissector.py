@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from experiments.base.arguments import SPEC
-from topos.base.topology import Topology
+from pillarbox.experiments.base.arguments import SPEC
+from pillarbox.topos.base.topology import Topology
 
 PLUGINS = Path(".local/lib/wireshark/plugins")
 
@@ -29,7 +29,7 @@ def command(topology: Topology | None, install: bool) -> None:
     ./pillarbox dissector bcube,4,1 > pillarbox.lua
     tshark -X lua_script:pillarbox.lua -r lab.pcapng
     """
-    from experiments.lab.observe.lua_dissector import lua_dissector_text
+    from pillarbox.experiments.lab.observe.lua_dissector import lua_dissector_text
 
     text = lua_dissector_text(topology)
     if not install:

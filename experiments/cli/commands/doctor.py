@@ -6,7 +6,7 @@ import textwrap
 
 import click
 
-from experiments.base.arguments import answer, json_option
+from pillarbox.experiments.base.arguments import answer, json_option
 
 WIDTH = 100
 MARKS = {"ok": "ok", "less": "less", "missing": "MISSING", "unknown": "?"}
@@ -22,8 +22,8 @@ def command(as_json: bool) -> int:
     \b
     sudo ./pillarbox doctor
     """
-    from experiments.lab.doctor import computer, kernel, programs
-    from experiments.lab.doctor.finding import MISSING, OK
+    from pillarbox.experiments.lab.doctor import computer, kernel, programs
+    from pillarbox.experiments.lab.doctor.finding import MISSING, OK
 
     probes = [*kernel.probes(), *programs.probes(), *computer.probes()]
     findings = [probe() for probe in probes]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from experiments.base.arguments import lab
+from pillarbox.experiments.base.arguments import lab
 
 
 @click.command()
@@ -16,8 +16,8 @@ def command(number: int | None) -> None:
     sudo ./pillarbox up dcell,4,1 --detach
     sudo ./pillarbox down
     """
-    from experiments.lab.emulation import lab_registry
-    from experiments.runs.control.client import ask
+    from pillarbox.experiments.lab.emulation import lab_registry
+    from pillarbox.experiments.runs.control.client import ask
 
     folder = lab_registry.folder_of(number)
     ask(folder, ask="down")

@@ -6,7 +6,7 @@ import os
 
 import click
 
-from experiments.base.arguments import complete, lab
+from pillarbox.experiments.base.arguments import complete, lab
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -43,16 +43,16 @@ def command(
     sudo ./pillarbox exec --user nobody 4.3 python3 their_server.py
     sudo ./pillarbox exec outside curl http://1.2/       the client of a lab with gateways
     """
-    from experiments.lab.emulation import lab_registry
-    from experiments.lab.emulation.server_names import with_ips
-    from experiments.lab.linux import cgroups
-    from experiments.lab.linux.mptcp import with_multipath
-    from experiments.lab.linux.unprivileged import account_of
-    from experiments.runs.control.client import ask, entrance_anywhere
-    from experiments.runs.control.server_program import AS_USER, exit_code, run_within
-    from hosts.live.settings import MPTCP
-    from topos.base.errors import require
-    from topos.base.spec import parse
+    from pillarbox.experiments.lab.emulation import lab_registry
+    from pillarbox.experiments.lab.emulation.server_names import with_ips
+    from pillarbox.experiments.lab.linux import cgroups
+    from pillarbox.experiments.lab.linux.mptcp import with_multipath
+    from pillarbox.experiments.lab.linux.unprivileged import account_of
+    from pillarbox.experiments.runs.control.client import ask, entrance_anywhere
+    from pillarbox.experiments.runs.control.server_program import AS_USER, exit_code, run_within
+    from pillarbox.hosts.live.settings import MPTCP
+    from pillarbox.topos.base.errors import require
+    from pillarbox.topos.base.spec import parse
 
     found = entrance_anywhere(lab_registry.folder_of(number), server)
     words = list(program)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from experiments.base.arguments import FILE, answer, json_option, routing_option
+from pillarbox.experiments.base.arguments import FILE, answer, json_option, routing_option
 
 STRAYED = 1
 
@@ -35,7 +35,7 @@ def command(
     sudo ./pillarbox capture --seconds 5 -o lab.pcapng
     ./pillarbox follow lab.pcapng
     """
-    from experiments.lab.observe.packet_paths import DIFFERS, path_lines, paths_in_capture
+    from pillarbox.experiments.lab.observe.packet_paths import DIFFERS, path_lines, paths_in_capture
 
     topology, routing, packets, rows, others = paths_in_capture(capture, network, routing, fail)
     name = topology.address

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from experiments.base.arguments import (
+from pillarbox.experiments.base.arguments import (
     MORE,
     answer,
     complete,
@@ -16,15 +16,18 @@ from experiments.base.arguments import (
     network,
     routing_option,
 )
-from hosts.base.failures import parse_failures
-from topos.base.errors import require
-from topos.base.topology import Topology
+from pillarbox.hosts.base.failures import parse_failures
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.topology import Topology
 
 if TYPE_CHECKING:
-    from experiments.models.comparison.server_pairs import PathsBetweenServers
-    from experiments.models.comparison.throughput_gap import RoutingThroughput, ThroughputGap
-    from experiments.models.fluid.optimum_bounds import Optimum
-    from hosts.base.failures import Failures
+    from pillarbox.experiments.models.comparison.server_pairs import PathsBetweenServers
+    from pillarbox.experiments.models.comparison.throughput_gap import (
+        RoutingThroughput,
+        ThroughputGap,
+    )
+    from pillarbox.experiments.models.fluid.optimum_bounds import Optimum
+    from pillarbox.hosts.base.failures import Failures
 
 
 @click.command(no_args_is_help=True)
@@ -84,10 +87,10 @@ def command(
         )
         _print_paths_between(topology, ends, routings, failures, as_json)
         return
-    from experiments.base.text import paragraphs
-    from experiments.models.comparison.throughput_gap import compute_throughput_gap
-    from experiments.models.workloads.patterns import flows_of
-    from experiments.models.workloads.workload import Workload
+    from pillarbox.experiments.base.text import paragraphs
+    from pillarbox.experiments.models.comparison.throughput_gap import compute_throughput_gap
+    from pillarbox.experiments.models.workloads.patterns import flows_of
+    from pillarbox.experiments.models.workloads.workload import Workload
 
     pattern = pattern or "all-to-all"
     flows = flows_of(topology, Workload(pattern, duration_s=1.0), seed)
@@ -108,7 +111,7 @@ def command(
 
 def _throughput_table(found: ThroughputGap) -> str:
     """Return a table of routings: throughput, share of the optimum, and upper bounds."""
-    from experiments.base.text import records
+    from pillarbox.experiments.base.text import records
 
     rows = [_routing_row(one, found) for one in found.reached]
     none = dict.fromkeys(rows[0])
@@ -202,8 +205,8 @@ def _print_paths_between(
     as_json: bool,
 ) -> None:
     """Print the numbers of disjoint paths between two servers, by routing."""
-    from experiments.base.text import paragraphs, records
-    from experiments.models.comparison.server_pairs import paths_between
+    from pillarbox.experiments.base.text import paragraphs, records
+    from pillarbox.experiments.models.comparison.server_pairs import paths_between
 
     source, destination = (topology.server(address) for address in ends)
     found = paths_between(topology, source, destination, routings, failures)

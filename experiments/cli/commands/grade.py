@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from topos.base.errors import PillarboxError, require
+from pillarbox.topos.base.errors import PillarboxError, require
 
 
 def secret_options(command: Any) -> Any:
@@ -105,8 +105,14 @@ def command(
     sudo pillarbox grade 2 --student ada my_router.py --live --partner bob his_router.py
     sudo pillarbox grade 11 --student ada mine.bpf.c
     """
-    from experiments.apps.teaching import grade_report, grading_engine, judge, marking, submissions
-    from experiments.apps.teaching.sheet_catalogue import sheet_of
+    from pillarbox.experiments.apps.teaching import (
+        grade_report,
+        grading_engine,
+        judge,
+        marking,
+        submissions,
+    )
+    from pillarbox.experiments.apps.teaching.sheet_catalogue import sheet_of
 
     sheet = sheet_of(lab, student)
     if show:
@@ -126,7 +132,10 @@ def command(
         click.echo(grade_report.replayed_text(one))
         return
     if control:
-        from experiments.apps.teaching.control_grading import check_machine, with_measurements
+        from pillarbox.experiments.apps.teaching.control_grading import (
+            check_machine,
+            with_measurements,
+        )
 
         check_machine()
     marks = judge.run_judge(partial(marking.grade_submission, task))
@@ -134,7 +143,7 @@ def command(
         marks = with_measurements(task, marks)
     found = marking.validated_marks(marks, sheet.lab).report(task)
     if live:
-        from experiments.apps.teaching.live_grading import PartnerStudent, add_live
+        from pillarbox.experiments.apps.teaching.live_grading import PartnerStudent, add_live
 
         other = None
         if partner is not None:

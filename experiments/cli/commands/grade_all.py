@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from experiments.cli.commands.grade import secret_from_options, secret_options
-from topos.base.errors import require
+from pillarbox.experiments.cli.commands.grade import secret_from_options, secret_options
+from pillarbox.topos.base.errors import require
 
 if TYPE_CHECKING:
-    from experiments.apps.teaching.class_grading import ClassMarks, GradedSubmission
+    from pillarbox.experiments.apps.teaching.class_grading import ClassMarks, GradedSubmission
 
 
 @click.command()
@@ -99,10 +99,10 @@ def command(
     pillarbox grade-all 3 handed-in --out marks --secret-file word --changed
     pillarbox grade-all 3 handed-in --out marks --secret-file word --due 2026-03-01T23:59
     """
-    from experiments.apps.teaching import class_grading
-    from experiments.apps.teaching.lateness import Deadline, time_of_text, times_of
-    from experiments.apps.teaching.similarity import THRESHOLD
-    from experiments.runs.trials.store import read_json
+    from pillarbox.experiments.apps.teaching import class_grading
+    from pillarbox.experiments.apps.teaching.lateness import Deadline, time_of_text, times_of
+    from pillarbox.experiments.apps.teaching.similarity import THRESHOLD
+    from pillarbox.experiments.runs.trials.store import read_json
 
     word = secret_from_options(secret, secret_file)
     require(

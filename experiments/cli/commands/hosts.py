@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from experiments.base.arguments import answer, json_option, lab
+from pillarbox.experiments.base.arguments import answer, json_option, lab
 
 
 @click.command()
@@ -26,8 +26,8 @@ def command(number: int | None, slots: int, as_json: bool) -> None:
     \b
     sudo ./pillarbox hosts > hosts
     """
-    from experiments.lab.emulation import lab_registry
-    from experiments.runs.control.client import ask
+    from pillarbox.experiments.lab.emulation import lab_registry
+    from pillarbox.experiments.runs.control.client import ask
 
     found = [
         {**one, "slots": slots} for one in ask(lab_registry.folder_of(number), ask="hosts")["hosts"]

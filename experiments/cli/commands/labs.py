@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from experiments.base.arguments import answer, json_option
+from pillarbox.experiments.base.arguments import answer, json_option
 
 KEYS = ["lab", "network", "servers", "routing", "plane", "dead", "faults"]
 
@@ -21,10 +21,10 @@ def command(processes: bool, as_json: bool) -> None:
     sudo ./pillarbox labs
     sudo ./pillarbox labs --processes
     """
-    from experiments.base.text import columns
-    from experiments.lab.emulation import lab_registry
-    from experiments.runs.control.client import ask
-    from topos.base.errors import PillarboxError
+    from pillarbox.experiments.base.text import columns
+    from pillarbox.experiments.lab.emulation import lab_registry
+    from pillarbox.experiments.runs.control.client import ask
+    from pillarbox.topos.base.errors import PillarboxError
 
     rows: list[dict[str, Any]] = []
     for number in lab_registry.living_labs():
@@ -41,9 +41,9 @@ def command(processes: bool, as_json: bool) -> None:
 
 def _show_processes(labs: list[dict[str, Any]], as_json: bool) -> None:
     """Print the processes of labs and their rights."""
-    from experiments.base.text import columns
-    from experiments.lab.emulation import lab_registry
-    from experiments.runs.control import process_rights
+    from pillarbox.experiments.base.text import columns
+    from pillarbox.experiments.lab.emulation import lab_registry
+    from pillarbox.experiments.runs.control import process_rights
 
     head = ["lab", "count", *process_rights.KEYS, "open files"]
     cells: list[list[str]] = []

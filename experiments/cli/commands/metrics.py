@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from experiments.base.arguments import lab, take_role_as_root
+from pillarbox.experiments.base.arguments import lab, take_role_as_root
 
 
 @click.command()
@@ -21,8 +21,8 @@ def command(number: int | None, listen: str | None) -> None:
     sudo ./pillarbox metrics
     sudo ./pillarbox metrics --listen 127.0.0.1:9200
     """
-    from experiments.lab.emulation import lab_registry
-    from experiments.runs.control.prometheus import PATH, lab_metrics_text, server_at
+    from pillarbox.experiments.lab.emulation import lab_registry
+    from pillarbox.experiments.runs.control.prometheus import PATH, lab_metrics_text, server_at
 
     folder = lab_registry.folder_of(number)
     if listen is None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from experiments.base.arguments import lab
-from topos.base.errors import require
+from pillarbox.experiments.base.arguments import lab
+from pillarbox.topos.base.errors import require
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -36,11 +36,11 @@ def command(number: int | None, chosen: str | None, slots: int, program: tuple[s
     sudo ./pillarbox mpirun -- hostname
     sudo ./pillarbox mpirun --on 0.0,0.1,1.0 -- -np 3 python3 mine.py
     """
-    from experiments.lab.emulation import lab_registry
-    from experiments.lab.linux import cgroups
-    from experiments.runs.control import mpi
-    from experiments.runs.control.client import ask, entrance_anywhere
-    from experiments.runs.control.server_program import exit_code
+    from pillarbox.experiments.lab.emulation import lab_registry
+    from pillarbox.experiments.lab.linux import cgroups
+    from pillarbox.experiments.runs.control import mpi
+    from pillarbox.experiments.runs.control.client import ask, entrance_anywhere
+    from pillarbox.experiments.runs.control.server_program import exit_code
 
     folder = lab_registry.folder_of(number)
     hosts = _selected_hosts(ask(folder, ask="hosts")["hosts"], chosen)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from experiments.base.arguments import MORE, answer, json_option, network
-from topos.base.topology import Topology
+from pillarbox.experiments.base.arguments import MORE, answer, json_option, network
+from pillarbox.topos.base.topology import Topology
 
 if TYPE_CHECKING:
-    from experiments.models.comparison.racks import ContainerDimensions, Packing
+    from pillarbox.experiments.models.comparison.racks import ContainerDimensions, Packing
 
 COUNT = click.IntRange(min=1)
 
@@ -37,7 +37,7 @@ def command(topology: Topology, as_json: bool, **room_options: Any) -> None:
 
     Only BCube has a packaging in its paper; other networks are packed by the same rules.
     """
-    from experiments.models.comparison.racks import ContainerDimensions, pack_into_racks
+    from pillarbox.experiments.models.comparison.racks import ContainerDimensions, pack_into_racks
 
     room = ContainerDimensions(**room_options)
     packing = pack_into_racks(topology, room)

@@ -8,11 +8,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from experiments.base.arguments import FILE, lab, listen_option, plain_http_option, terminals_option
-from topos.base.errors import PillarboxError, require
+from pillarbox.experiments.base.arguments import (
+    FILE,
+    lab,
+    listen_option,
+    plain_http_option,
+    terminals_option,
+)
+from pillarbox.topos.base.errors import PillarboxError, require
 
 if TYPE_CHECKING:
-    from experiments.apps.page.process import PageSocket
+    from pillarbox.experiments.apps.page.process import PageSocket
 
 SAVE_S = 30.0  # Timeout for the download of a recording, in seconds.
 
@@ -54,14 +60,14 @@ def command(
     if run is not None:
         saved = f"{run} is a file: give a run's directory, or open a saved page in a browser"
         require(not run.is_file(), saved)
-        from experiments.apps.page import runs
+        from pillarbox.experiments.apps.page import runs
 
         file = save or run / runs.PAGE
         runs.save(run, trial, file)
         click.echo(file)
         return
-    from experiments.apps.page import process
-    from experiments.lab.emulation import lab_registry
+    from pillarbox.experiments.apps.page import process
+    from pillarbox.experiments.lab.emulation import lab_registry
 
     folder = lab_registry.folder_of(number)
     known, certificate = process.address_in(folder)
@@ -77,8 +83,8 @@ def command(
 def _serve_live_page(folder: Path, listening: PageSocket) -> None:
     from functools import partial
 
-    from experiments.apps.page import process
-    from experiments.runs.control.client import ask
+    from pillarbox.experiments.apps.page import process
+    from pillarbox.experiments.runs.control.client import ask
 
     page = process.Page(listening, partial(ask, folder), folder)
     try:
@@ -91,8 +97,8 @@ def _serve_live_page(folder: Path, listening: PageSocket) -> None:
 
 
 def _save_recording(address: str, certificate: str, file: Path) -> None:
-    from experiments.apps.page.certificate import client_context
-    from experiments.base.files import give_to_user, write_atomically
+    from pillarbox.experiments.apps.page.certificate import client_context
+    from pillarbox.experiments.base.files import give_to_user, write_atomically
 
     require(bool(address), "the lab's web page is not being served: run `pillarbox page` first")
     try:

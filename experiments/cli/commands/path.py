@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import click
 
-from experiments.base.arguments import answer, complete, fail, json_option, network, routing_option
-from hosts.base.algorithms import Routed, algorithms, choose, route
-from hosts.base.failures import Failures, parse_failures
-from hosts.base.load import router_file_errors, router_for
-from hosts.base.path import Path, switches_between
-from hosts.base.pinned_paths import pinned_path
-from hosts.memory.tryout import network_of, packet_path
-from topos.base.errors import require
-from topos.base.topology import Topology
+from pillarbox.experiments.base.arguments import (
+    answer,
+    complete,
+    fail,
+    json_option,
+    network,
+    routing_option,
+)
+from pillarbox.hosts.base.algorithms import Routed, algorithms, choose, route
+from pillarbox.hosts.base.failures import Failures, parse_failures
+from pillarbox.hosts.base.load import router_file_errors, router_for
+from pillarbox.hosts.base.path import Path, switches_between
+from pillarbox.hosts.base.pinned_paths import pinned_path
+from pillarbox.hosts.memory.tryout import network_of, packet_path
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.topology import Topology
 
 DROPPED = 1
 
@@ -106,8 +113,8 @@ def command(
 def _disjoint_paths(topology: Topology, source: int, destination: int) -> int | None:
     """Return the number of node-disjoint paths between two servers without failures, or None."""
     try:
-        from experiments.models.comparison.path_metrics import MOST_PAIRED
-        from experiments.models.fluid.disjoint import disjoint_paths
+        from pillarbox.experiments.models.comparison.path_metrics import MOST_PAIRED
+        from pillarbox.experiments.models.fluid.disjoint import disjoint_paths
     except ModuleNotFoundError:  # Pillarbox is installed without the extra [sim].
         return None
     small = topology.servers <= MOST_PAIRED and source != destination

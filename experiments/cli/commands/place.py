@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from experiments.base.arguments import answer, json_option, network, weights_option
-from topos.base.topology import Topology
+from pillarbox.experiments.base.arguments import answer, json_option, network, weights_option
+from pillarbox.topos.base.topology import Topology
 
 if TYPE_CHECKING:
-    from experiments.apps.cluster.forecast import Forecast
-    from experiments.apps.cluster.placement import Placement
+    from pillarbox.experiments.apps.cluster.forecast import Forecast
+    from pillarbox.experiments.apps.cluster.placement import Placement
 
 MOST_MACHINES = 1000
 
@@ -32,8 +32,8 @@ def command(topology: Topology, machines: int, weights: tuple[int, ...], as_json
     pillarbox place dcell,4,2 4
     pillarbox place bcube,4,2 3 --weights 2,1,1
     """
-    from experiments.apps.cluster.forecast import forecast
-    from experiments.apps.cluster.placement import place
+    from pillarbox.experiments.apps.cluster.forecast import forecast
+    from pillarbox.experiments.apps.cluster.placement import place
 
     placed = place(topology, machines, weights)
     found = forecast(topology, placed)
@@ -49,7 +49,7 @@ def command(topology: Topology, machines: int, weights: tuple[int, ...], as_json
 
 def _placement_text(topology: Topology, placed: Placement, found: Forecast) -> str:
     """Return a placement as text: crossing cables, a table of machines, busiest machine."""
-    from experiments.base.text import columns
+    from pillarbox.experiments.base.text import columns
 
     names = [f"a{len(placed.digits) - 1 - digit}" for digit in placed.digits]
     pairs = topology.servers * (topology.servers - 1)

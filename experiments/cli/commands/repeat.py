@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from experiments.base.arguments import FOLDER, MORE, answer, json_option
-from hosts.linux.user_namespace import require_root_or_user_namespace
+from pillarbox.experiments.base.arguments import FOLDER, MORE, answer, json_option
+from pillarbox.hosts.linux.user_namespace import require_root_or_user_namespace
 
 
 @click.command()
@@ -41,12 +41,12 @@ def command(
     """
     from dataclasses import replace
 
-    from experiments.runs.reporting import artifact
-    from experiments.runs.reporting.progress import Live
-    from experiments.runs.trials import agreement
-    from experiments.runs.trials.experiment_run import new_name, orders_of, run
-    from experiments.runs.trials.records import load
-    from experiments.runs.trials.summary import text_of
+    from pillarbox.experiments.runs.reporting import artifact
+    from pillarbox.experiments.runs.reporting.progress import Live
+    from pillarbox.experiments.runs.trials import agreement
+    from pillarbox.experiments.runs.trials.experiment_run import new_name, orders_of, run
+    from pillarbox.experiments.runs.trials.records import load
+    from pillarbox.experiments.runs.trials.summary import text_of
 
     if not verify:
         require_root_or_user_namespace("repeating a run, unless by --verify,")

@@ -26,8 +26,8 @@ def command(run: Path, out: Path | None, opened: bool) -> None:
     pillarbox report quick-20260301-101500-seed1 --open
     """
     # This import fails first without the extra [report], and names it in the error.
-    import experiments.runs.reporting.report_page as reporting
-    from experiments.apps.page.runs import save_beside
+    import pillarbox.experiments.runs.reporting.report_page as reporting
+    from pillarbox.experiments.apps.page.runs import save_beside
 
     page, missing = reporting.write_report(run, out, save_beside)
     for sentence in missing:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from experiments.base.arguments import FOLDER, answer, complete, json_option
-from experiments.base.files import only_writer, output_folder
-from topos.base.errors import NotPermittedError, PillarboxError, require
+from pillarbox.experiments.base.arguments import FOLDER, answer, complete, json_option
+from pillarbox.experiments.base.files import only_writer, output_folder
+from pillarbox.topos.base.errors import NotPermittedError, PillarboxError, require
 
 if TYPE_CHECKING:
-    from experiments.runs.reporting.reproduced.result import Reproduction
+    from pillarbox.experiments.runs.reporting.reproduced.result import Reproduction
 
 TASKS = "tasks"  # Folder of simulation results that several figures share.
 FAILED = 1
@@ -83,7 +83,7 @@ def command(
     sudo ./pillarbox reproduce dcell-fig11 bcube-fig10
     sudo ./pillarbox reproduce --all --out results
     """
-    from experiments.apps import papers as reproductions
+    from pillarbox.experiments.apps import papers as reproductions
 
     if listed or not (names or every):
         rows = _figure_rows()
@@ -91,7 +91,7 @@ def command(
         answer(as_json, {"figures": known}, _figure_list_text(rows))
         return
     if how["scheduler"] and "://" not in how["scheduler"]:
-        from experiments.apps.cluster.cluster_registry import scheduler_of
+        from pillarbox.experiments.apps.cluster.cluster_registry import scheduler_of
 
         how["scheduler"] = scheduler_of(how["scheduler"])
     wanted = reproductions.names() if every else names
@@ -102,9 +102,9 @@ def command(
         f"{', '.join(live)} need{'s' * (len(live) == 1)} a live lab, which needs root: use sudo",
         NotPermittedError,
     )
-    from experiments.apps.papers.shared import figure_cache
-    from experiments.runs.reporting.reproduced.page import write_page
-    from experiments.runs.reporting.reproduced.result import Settings
+    from pillarbox.experiments.apps.papers.shared import figure_cache
+    from pillarbox.experiments.runs.reporting.reproduced.page import write_page
+    from pillarbox.experiments.runs.reporting.reproduced.result import Settings
 
     made, failed = [], []
     with only_writer(output_folder(out)):
@@ -133,22 +133,22 @@ def command(
 
 
 def _figure_rows() -> list[tuple[str, str, str]]:
-    from experiments.apps import papers as reproductions
+    from pillarbox.experiments.apps import papers as reproductions
 
     figures = reproductions.figures().values()
     return [(one.name, "live" if one.live else "", one.about) for one in figures]
 
 
 def _figure_list_text(rows: list[tuple[str, str, str]]) -> str:
-    from experiments.base.text import listing
+    from pillarbox.experiments.base.text import listing
 
     return listing([("NAME", "", "(live: measured in a lab on this machine, with sudo)"), *rows])
 
 
 def figure_as_text(found: Reproduction) -> str:
     """Return a reproduced figure as text: table of values, verdict, reasons and notes."""
-    from experiments.base.text import columns, paragraphs
-    from experiments.runs.reporting.reproduced.drawing import table_of
+    from pillarbox.experiments.base.text import columns, paragraphs
+    from pillarbox.experiments.runs.reporting.reproduced.drawing import table_of
 
     titles, rows = table_of(found, found.rows or found.points)
     table = columns([titles, *rows], range(2, len(titles)))

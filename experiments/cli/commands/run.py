@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from experiments.base.arguments import FOLDER, answer, complete, json_option
-from experiments.base.interpreter import require_modules
-from experiments.base.text import columns
-from experiments.cli.commands.training import given_options, iteration_options
-from hosts.linux.user_namespace import refusal, require_root_or_user_namespace
-from topos.base.errors import PillarboxError, require
+from pillarbox.experiments.base.arguments import FOLDER, answer, complete, json_option
+from pillarbox.experiments.base.interpreter import require_modules
+from pillarbox.experiments.base.text import columns
+from pillarbox.experiments.cli.commands.training import given_options, iteration_options
+from pillarbox.hosts.linux.user_namespace import refusal, require_root_or_user_namespace
+from pillarbox.topos.base.errors import PillarboxError, require
 
 if TYPE_CHECKING:
-    from experiments.runs.plans.experiment import Experiment, System
-    from experiments.runs.trials.experiment_run import Measure
-    from experiments.runs.trials.order import TrialMeasurements, TrialOrder
-    from experiments.runs.trials.trial_process import TrialDisplay
+    from pillarbox.experiments.runs.plans.experiment import Experiment, System
+    from pillarbox.experiments.runs.trials.experiment_run import Measure
+    from pillarbox.experiments.runs.trials.order import TrialMeasurements, TrialOrder
+    from pillarbox.experiments.runs.trials.trial_process import TrialDisplay
 
 # Options that set a key of the experiment.
 SETTINGS = (
@@ -148,13 +148,13 @@ def command(
         _print_order(experiment, as_json)
         return 0
     require_root_or_user_namespace("an experiment runs live networks, which")
-    from experiments.runs.plans.trials import blocks
-    from experiments.runs.reporting.progress import Live
-    from experiments.runs.trials.experiment_run import new_name, orders_of, run
-    from experiments.runs.trials.job_slowdowns import job_slowdowns
-    from experiments.runs.trials.slowdowns import slowdowns
-    from experiments.runs.trials.summary import advice, text_of
-    from experiments.runs.trials.unsupported import without_unsupported
+    from pillarbox.experiments.runs.plans.trials import blocks
+    from pillarbox.experiments.runs.reporting.progress import Live
+    from pillarbox.experiments.runs.trials.experiment_run import new_name, orders_of, run
+    from pillarbox.experiments.runs.trials.job_slowdowns import job_slowdowns
+    from pillarbox.experiments.runs.trials.slowdowns import slowdowns
+    from pillarbox.experiments.runs.trials.summary import advice, text_of
+    from pillarbox.experiments.runs.trials.unsupported import without_unsupported
 
     experiment, left_out = without_unsupported(experiment)
     for sentence in left_out:
@@ -191,7 +191,7 @@ def _when_quiet(measure: Measure) -> Measure:
     """Return a function that waits for a quiet machine before it runs a trial."""
 
     def measured_when_quiet(order: TrialOrder, live: TrialDisplay, log: Path) -> TrialMeasurements:
-        from experiments.runs.trust.quiet import wait_until_quiet
+        from pillarbox.experiments.runs.trust.quiet import wait_until_quiet
 
         wait_until_quiet(live.phase)
         return measure(order, live, log)
@@ -202,10 +202,10 @@ def _when_quiet(measure: Measure) -> Measure:
 @contextmanager
 def _trial_runner(experiment: Experiment, folder: Path) -> Iterator[Measure]:
     """Yield the function that runs a trial: on this machine, or on all machines of a cluster."""
-    from experiments.runs.plans.trials import blocks
-    from experiments.runs.trials import records
-    from experiments.runs.trials.experiment_run import order_of
-    from experiments.runs.trials.trial_process import measure
+    from pillarbox.experiments.runs.plans.trials import blocks
+    from pillarbox.experiments.runs.trials import records
+    from pillarbox.experiments.runs.trials.experiment_run import order_of
+    from pillarbox.experiments.runs.trials.trial_process import measure
 
     clusters = {one.cluster for one in experiment.systems if one.machines == 1}
     if not any(clusters):
@@ -216,7 +216,7 @@ def _trial_runner(experiment: Experiment, folder: Path) -> Iterator[Measure]:
         "trials that are spread over a cluster must each run on one machine: give all systems "
         "the same cluster, and machines=1",
     )
-    from experiments.apps.cluster.trial_distribution import TrialDistributor
+    from pillarbox.experiments.apps.cluster.trial_distribution import TrialDistributor
 
     known = records.load(folder).records if (folder / records.MANIFEST).exists() else ()
     finished = {one["trial"] for one in known}
@@ -230,7 +230,7 @@ def _trial_runner(experiment: Experiment, folder: Path) -> Iterator[Measure]:
 
 def _machines_of(cluster: str) -> int:
     """Return the number of machines of a running cluster."""
-    from experiments.apps.cluster.cluster_registry import NamedCluster
+    from pillarbox.experiments.apps.cluster.cluster_registry import NamedCluster
 
     named_cluster = NamedCluster(cluster)
     named_cluster.close()
@@ -253,9 +253,9 @@ def _experiment_to_run(
     live: bool,
 ) -> Experiment:
     """Return the experiment that `run` is to run: by name, from a file, or of a resumed run."""
-    from experiments.runs.plans import loading
-    from experiments.runs.plans.overrides import overridden
-    from experiments.runs.trials import records
+    from pillarbox.experiments.runs.plans import loading
+    from pillarbox.experiments.runs.plans.overrides import overridden
+    from pillarbox.experiments.runs.trials import records
 
     if name is None:
         require(resume is not None, "give an experiment (see --list), or --resume RUN")
@@ -287,21 +287,21 @@ def parsed_loads(text: str | None) -> list[float]:
 
 def _calibrated_mbit(system: System) -> float:
     """Return the highest rate in Mbit/s at which this machine emulates a system faithfully."""
-    from experiments.runs.trials.calibration import calibrated_rate
+    from pillarbox.experiments.runs.trials.calibration import calibrated_rate
 
     return calibrated_rate(system, lambda line: click.echo(line, err=True))
 
 
 def _print_catalogue(as_json: bool) -> None:
-    from experiments.runs.plans import loading
+    from pillarbox.experiments.runs.plans import loading
 
     found = {name: loading.load(name).about for name in loading.names()}
     answer(as_json, {"experiments": found}, columns(found.items()))
 
 
 def _print_order(experiment: Experiment, as_json: bool) -> None:
-    from experiments.runs.plans.trials import blocks
-    from experiments.runs.trials.experiment_run import order_of
+    from pillarbox.experiments.runs.plans.trials import blocks
+    from pillarbox.experiments.runs.trials.experiment_run import order_of
 
     rows, lines = [], []
     for trial in (trial for block in blocks(experiment) for trial in block):

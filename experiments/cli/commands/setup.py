@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import click
 
-from experiments.base.arguments import Group
+from pillarbox.experiments.base.arguments import Group
 
 SYSTEM, OWN = Path("/usr/local/share"), Path("~/.local/share")
 
@@ -66,7 +66,7 @@ def completion(ctx: click.Context, shells: tuple[str, ...], under: Path | None) 
     """
     from click.shell_completion import get_completion_class
 
-    from experiments.base.files import write_atomically
+    from pillarbox.experiments.base.files import write_atomically
 
     for name in shells or SHELLS:
         made = get_completion_class(name)
@@ -93,8 +93,8 @@ def man(ctx: click.Context, under: Path | None) -> None:
     pillarbox setup man
     man pillarbox-path
     """
-    from experiments.base.files import write_atomically
-    from experiments.cli.manual import as_man, entries
+    from pillarbox.experiments.base.files import write_atomically
+    from pillarbox.experiments.cli.manual import as_man, entries
 
     folder = _installation_folder(under) / "man" / "man1"
     folder.mkdir(parents=True, exist_ok=True)
@@ -153,8 +153,8 @@ def tests() -> int:
 
 def _run_provision_script(variable: str, software: str, by_hand: str) -> int:
     """Run the provision script with an environment variable set to 1; return its exit code."""
-    from experiments.base.files import CHECKOUT
-    from topos.base.errors import require
+    from pillarbox.experiments.base.files import CHECKOUT
+    from pillarbox.topos.base.errors import require
 
     script = CHECKOUT / "vagrant" / "provision.sh"
     require(

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from experiments.base.arguments import FILE, FOLDER, Group
-from experiments.cli.commands.grade import secret_from_options, secret_options
+from pillarbox.experiments.base.arguments import FILE, FOLDER, Group
+from pillarbox.experiments.cli.commands.grade import secret_from_options, secret_options
 
 
 @click.group(cls=Group)
@@ -35,7 +35,7 @@ def release(out: Path) -> None:
     \b
     pillarbox sheets release --out for-students
     """
-    from experiments.apps.teaching.release import write_release as made
+    from pillarbox.experiments.apps.teaching.release import write_release as made
 
     files = made(out)
     click.echo(f"{out}: {len(files)} files, and no solution among them")
@@ -60,7 +60,7 @@ def autograder(lab: str, form: str, out: Path, secret: str, secret_file: Path | 
     \b
     pillarbox sheets autograder 3 --form gradescope --out lab3.zip --secret-file word
     """
-    from experiments.apps.teaching.autograder import write_autograder
+    from pillarbox.experiments.apps.teaching.autograder import write_autograder
 
     named = click.get_current_context().get_parameter_source("secret")
     in_environment = named is click.core.ParameterSource.ENVIRONMENT and secret_file is None

@@ -9,26 +9,33 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from experiments.base.arguments import FILE, FOLDER, SPEC, answer, json_option, routing_option
-from hosts.linux.multipath import MOST_SUBFLOWS
-from hosts.live.settings import MPTCP, TCP
-from topos.base.errors import require
-from topos.base.topology import Topology
+from pillarbox.experiments.base.arguments import (
+    FILE,
+    FOLDER,
+    SPEC,
+    answer,
+    json_option,
+    routing_option,
+)
+from pillarbox.hosts.linux.multipath import MOST_SUBFLOWS
+from pillarbox.hosts.live.settings import MPTCP, TCP
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.topology import Topology
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from experiments.models.arrivals.simulated_arrivals import ArrivalSimulation
-    from experiments.models.packets.simulated_tcp import TcpParameters
-    from experiments.models.workloads.arrivals import Arrivals, Window
-    from experiments.runs.trials.records import Run
+    from pillarbox.experiments.models.arrivals.simulated_arrivals import ArrivalSimulation
+    from pillarbox.experiments.models.packets.simulated_tcp import TcpParameters
+    from pillarbox.experiments.models.workloads.arrivals import Arrivals, Window
+    from pillarbox.experiments.runs.trials.records import Run
 
 MOST_FLOWS = 10_000_000
 FLOWS, FLOWS_BY_TCP = 100_000, 2_000
 FULL = 1.0  # Offered load, relative to its capacity, from which a link is overloaded.
 FRAME_BYTES = 1514  # Size of an Ethernet frame with an MTU of 1500.
 DEFAULT_QUEUE = "100 packets"
-# Names of `experiments.models.packets.congestion.CONTROLS`, which takes long to import.
+# Names of `pillarbox.experiments.models.packets.congestion.CONTROLS`, which takes long to import.
 CONTROLS = ("cubic", "reno", "dctcp", "delay", "scalable", "lia")
 QUANTILES = ("median", "p95", "p99")
 
@@ -234,9 +241,9 @@ def command(
         bulk_settings = (pattern, volume_bytes, rate_mbit, queue, seed)
         _simulate_bulk(topology, routing, bulk_settings, wire, tcp, as_json)
         return
-    from experiments.models.arrivals.arrival_request import ArrivalRequest
-    from experiments.models.arrivals.simulated_arrivals import goodput_bps
-    from experiments.models.simulator.paths import routing_by_name
+    from pillarbox.experiments.models.arrivals.arrival_request import ArrivalRequest
+    from pillarbox.experiments.models.arrivals.simulated_arrivals import goodput_bps
+    from pillarbox.experiments.models.simulator.paths import routing_by_name
 
     require(trace is None or not loads, "a trace determines the load: leave --load out")
     routing_by_name(topology, routing)
@@ -274,14 +281,14 @@ def _tcp_settings(
     topology: Topology, routing: str, rate_mbit: float, queue: str, how: dict[str, Any]
 ) -> TcpParameters:
     """Return the TCP simulator's settings: cable rate, queue length, headers and servers."""
-    from experiments.lab.linux.queueing import MARKED_FROM, length_bytes
-    from experiments.models.arrivals.simulated_arrivals import routing_header_bytes
-    from experiments.models.packets.simulated_tcp import TcpParameters
+    from pillarbox.experiments.lab.linux.queueing import MARKED_FROM, length_bytes
+    from pillarbox.experiments.models.arrivals.simulated_arrivals import routing_header_bytes
+    from pillarbox.experiments.models.packets.simulated_tcp import TcpParameters
 
     header = routing_header_bytes(topology, routing)
     if "subflows" in how:
-        from experiments.models.packets.subflow_paths import require_several_ports
-        from hosts.wire.source_route import SIZE
+        from pillarbox.experiments.models.packets.subflow_paths import require_several_ports
+        from pillarbox.hosts.wire.source_route import SIZE
 
         require_several_ports(topology)
         header = SIZE  # the paths of ports have a header of their own
@@ -297,8 +304,8 @@ def _tcp_settings(
 
 
 def _trace_arrivals(topology: Topology, file: Path) -> tuple[Arrivals, Window]:
-    from experiments.models.workloads.arrivals import Window
-    from experiments.models.workloads.traces import read_trace
+    from pillarbox.experiments.models.workloads.arrivals import Window
+    from pillarbox.experiments.models.workloads.traces import read_trace
 
     found = read_trace(topology, file)
     first_s, last_s = float(found.start_s[0]), float(found.start_s[-1])
@@ -319,14 +326,14 @@ def _simulated(
     tcp: TcpParameters | None,
 ) -> Iterator[dict[str, Any]]:
     """Simulate flows at one load with the fluid model and with TCP; yield slowdowns of each."""
-    from experiments.models.arrivals.simulated_arrivals import simulate
+    from pillarbox.experiments.models.arrivals.simulated_arrivals import simulate
 
     routing, choice, seed = paths
     began = time.perf_counter()
     found = simulate(topology, routing, *flows, cable_bps, choice=choice, seed=seed)
     yield _result_row("fluid", found, began)
     if tcp:
-        from experiments.models.packets.tcp_arrivals import simulate_by_tcp
+        from pillarbox.experiments.models.packets.tcp_arrivals import simulate_by_tcp
 
         began = time.perf_counter()
         by_tcp = simulate_by_tcp(topology, found, routing, tcp, seed)
@@ -338,8 +345,8 @@ def _transport_name(tcp: TcpParameters) -> str:
 
 
 def _result_row(kind: str, found: ArrivalSimulation, began: float) -> dict[str, Any]:
-    from experiments.base.processes import peak_mib
-    from experiments.models.arrivals.simulated_arrivals import slowdown_rows_by_size
+    from pillarbox.experiments.base.processes import peak_mib
+    from pillarbox.experiments.models.arrivals.simulated_arrivals import slowdown_rows_by_size
 
     took_s = time.perf_counter() - began
     counted = found.counts
@@ -360,7 +367,7 @@ def _result_row(kind: str, found: ArrivalSimulation, began: float) -> dict[str, 
 
 
 def _results_text(found: list[dict[str, Any]]) -> str:
-    from experiments.base.text import paragraphs, records
+    from pillarbox.experiments.base.text import paragraphs, records
 
     rows, notes = [], []
     simulate_by_tcp = any(one["of"] != "fluid" for one in found)
@@ -398,10 +405,10 @@ def _simulate_bulk(
     as_json: bool,
 ) -> None:
     """Simulate simultaneous flows of one volume, and print their completion times."""
-    from experiments.base.processes import peak_mib
-    from experiments.models.packets.bulk import bulk_flows, links_with_most_drops
-    from experiments.models.workloads.patterns import pairs_of
-    from experiments.models.workloads.workload import Workload
+    from pillarbox.experiments.base.processes import peak_mib
+    from pillarbox.experiments.models.packets.bulk import bulk_flows, links_with_most_drops
+    from pillarbox.experiments.models.workloads.patterns import pairs_of
+    from pillarbox.experiments.models.workloads.workload import Workload
 
     pattern, volume_bytes, rate_mbit, queue, seed = how
     pairs = pairs_of(topology, Workload(pattern, volume_bytes), seed)
@@ -423,7 +430,7 @@ def _simulate_bulk(
         if dropped:
             worst = ", ".join(f"{one['drops']:,} from {one['where']}" for one in dropped)
             notes.append(f"Largest packet losses: {worst}.")
-    from experiments.base.text import paragraphs, records
+    from pillarbox.experiments.base.text import paragraphs, records
 
     about = {"topology": topology.spec, "routing": routing or None, "rate_mbit": rate_mbit}
     about |= {"queue": queue, "pattern": pattern, "seed": seed}
@@ -436,9 +443,9 @@ def _simulate_bulk(
 
 def _compare_with_run(folder: Path, figure: Path | None, as_json: bool) -> None:
     """Simulate the flows of a live run, and print live and simulated slowdowns."""
-    from experiments.base.text import paragraphs, records
-    from experiments.runs.reporting import long_flows, overlay
-    from experiments.runs.trials.records import load
+    from pillarbox.experiments.base.text import paragraphs, records
+    from pillarbox.experiments.runs.reporting import long_flows, overlay
+    from pillarbox.experiments.runs.trials.records import load
 
     if figure:
         overlay.check_file(figure)
@@ -466,8 +473,8 @@ def _compare_with_run(folder: Path, figure: Path | None, as_json: bool) -> None:
 
 def _compare_lasting_flows(run: Run, as_json: bool) -> None:
     """Print live, simulated and ideal goodput of a run's flows that have a duration."""
-    from experiments.base.text import paragraphs, records
-    from experiments.runs.reporting.long_flows import KINDS, lasting, length_rows
+    from pillarbox.experiments.base.text import paragraphs, records
+    from pillarbox.experiments.runs.reporting.long_flows import KINDS, lasting, length_rows
 
     flows = lasting(run)
     rows = length_rows(flows)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from experiments.base.arguments import answer, complete, json_option, lab
-from experiments.runs.control.verbs import VERBS
+from pillarbox.experiments.base.arguments import answer, complete, json_option, lab
+from pillarbox.experiments.runs.control.verbs import VERBS
 
 
 @click.command()
@@ -19,6 +19,6 @@ def command(server: str | None, number: int | None, as_json: bool) -> None:
     sudo ./pillarbox status
     sudo ./pillarbox status 0.3 --json
     """
-    from experiments.runs.control.verb_commands import asked
+    from pillarbox.experiments.runs.control.verb_commands import asked
 
     answer(as_json, *asked(number, "status", filter(None, [server])))

@@ -9,14 +9,14 @@ from typing import Any
 
 import click
 
-from experiments.base.arguments import FILE, STANDARD_OUTPUT, answer, json_option, network
-from experiments.base.files import give_to_user, write_atomically
-from experiments.base.text import columns
-from experiments.models.export import WRITERS, format_of, network_file
-from topos.base.diameter import MOST_SEARCHED, diameter
-from topos.base.errors import require
-from topos.base.spec import report_network_file_errors
-from topos.base.topology import Bound, Topology
+from pillarbox.experiments.base.arguments import FILE, STANDARD_OUTPUT, answer, json_option, network
+from pillarbox.experiments.base.files import give_to_user, write_atomically
+from pillarbox.experiments.base.text import columns
+from pillarbox.experiments.models.export import WRITERS, format_of, network_file
+from pillarbox.topos.base.diameter import MOST_SEARCHED, diameter
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.spec import report_network_file_errors
+from pillarbox.topos.base.topology import Bound, Topology
 
 # Words for a bound whose formula begins with one of these signs; other formulas are exact.
 COMPARISONS = {"<= ": "at most", ">= ": "at least", "> ": "more than"}
@@ -82,7 +82,7 @@ def command(
     )
     with report_network_file_errors(topology.kind):
         if draw is not None:
-            from experiments.runs.reporting.drawing import draw_topology
+            from pillarbox.experiments.runs.reporting.drawing import draw_topology
 
             draw_topology(topology, draw)
         if export is not None:
@@ -192,7 +192,7 @@ def _bound_text(bound: Bound, unit: str) -> str:
 
 
 def _ip_range(topology: Topology) -> str:
-    from topos.base.errors import PillarboxError
+    from pillarbox.topos.base.errors import PillarboxError
 
     try:
         return f"{topology.ip(0)} to {topology.ip(topology.servers - 1)}"
@@ -201,7 +201,7 @@ def _ip_range(topology: Topology) -> str:
 
 
 def _check_wiring(topology: Topology) -> None:
-    from topos.base.check import problems
+    from pillarbox.topos.base.check import problems
 
     found = problems(topology)
     if found:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from experiments.base.arguments import answer, complete, json_option, lab
-from experiments.runs.control.verbs import VERBS
+from pillarbox.experiments.base.arguments import answer, complete, json_option, lab
+from pillarbox.experiments.runs.control.verbs import VERBS
 
 LOST = 1
 
@@ -28,7 +28,7 @@ def command(
     sudo ./pillarbox trace 0.0 4.3
     sudo ./pillarbox trace 0.0%1 4.3
     """
-    from experiments.runs.control.verb_commands import asked
+    from pillarbox.experiments.runs.control.verb_commands import asked
 
     found, text = asked(number, "path", [source, destination])
     answer(as_json, found, text)

@@ -8,15 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from experiments.base.arguments import FILE, FOLDER, SPEC, answer, json_option, routing_option
-from experiments.models.workloads.training.placement import PACKED, PLACEMENTS
-from topos.base.errors import require
-from topos.base.topology import Topology
+from pillarbox.experiments.base.arguments import (
+    FILE,
+    FOLDER,
+    SPEC,
+    answer,
+    json_option,
+    routing_option,
+)
+from pillarbox.experiments.models.workloads.training.placement import PACKED, PLACEMENTS
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.topology import Topology
 
 if TYPE_CHECKING:
-    from experiments.models.fluid.iteration import JobTimes
-    from experiments.models.workloads.training.breakdown import IterationTimes, Moments
-    from experiments.models.workloads.training.iteration_plan import IterationPlan
+    from pillarbox.experiments.models.fluid.iteration import JobTimes
+    from pillarbox.experiments.models.workloads.training.breakdown import IterationTimes, Moments
+    from pillarbox.experiments.models.workloads.training.iteration_plan import IterationPlan
 
 MOST_SERVERS_SHOWN = 4  # maximum number of servers of a job in the table; --json has all
 MOST_RANKS_SHOWN = 32  # maximum number of ranks in the table; --json has all
@@ -120,7 +127,7 @@ def job_options(text: str) -> dict[str, Any]:
     >>> job_options("tp=4 pp=2 name=large")
     {'tp': 4, 'pp': 2, 'name': 'large'}
     """
-    from experiments.runs.plans.values import guessed
+    from pillarbox.experiments.runs.plans.values import guessed
 
     found = {}
     for word in text.split():
@@ -213,15 +220,15 @@ def command(
     require(trial is None, "--trial names a trial of a run: add --ran RUN")
     require(topology is not None, "give a network, such as bcube,4,1, or a run: --ran RUN")
     assert topology is not None
-    from experiments.models.fluid.ideal import goodput_share
-    from experiments.models.fluid.iteration import simulated_jobs, simulated_moments
-    from experiments.models.workloads.training.bound import iteration_bound_s
-    from experiments.models.workloads.training.breakdown import iteration_times
-    from experiments.models.workloads.training.training_workload import (
+    from pillarbox.experiments.models.fluid.ideal import goodput_share
+    from pillarbox.experiments.models.fluid.iteration import simulated_jobs, simulated_moments
+    from pillarbox.experiments.models.workloads.training.bound import iteration_bound_s
+    from pillarbox.experiments.models.workloads.training.breakdown import iteration_times
+    from pillarbox.experiments.models.workloads.training.training_workload import (
         training_plan,
         transformer_of,
     )
-    from experiments.models.workloads.workload import TRAINING, Workload
+    from pillarbox.experiments.models.workloads.workload import TRAINING, Workload
 
     options = given_options(iteration)
     workload = Workload(TRAINING, options=options)
@@ -261,9 +268,9 @@ def command(
 
 def _write_measured_trace(ran: Path, trial: int | None, out: Path, as_json: bool) -> None:
     """Write the traces of a run's trial with the measured times of their nodes."""
-    from experiments.models.workloads.training.chakra_files import write_trace
-    from experiments.runs.trials.records import load
-    from experiments.runs.trials.training_results import measured_trace
+    from pillarbox.experiments.models.workloads.training.chakra_files import write_trace
+    from pillarbox.experiments.runs.trials.records import load
+    from pillarbox.experiments.runs.trials.training_results import measured_trace
 
     trace, times_us = measured_trace(load(ran), trial)
     files = list(map(str, write_trace(trace, out, times_us=times_us)))
@@ -274,8 +281,8 @@ def _written_files(plan: IterationPlan, moments: list[Moments], out: Path | None
     """Write the iteration's traces with the times of its nodes; return the files' paths."""
     if out is None:
         return []
-    from experiments.models.workloads.training.breakdown import node_times_us
-    from experiments.models.workloads.training.chakra_files import write_trace
+    from pillarbox.experiments.models.workloads.training.breakdown import node_times_us
+    from pillarbox.experiments.models.workloads.training.chakra_files import write_trace
 
     return list(map(str, write_trace(plan.trace, out, times_us=node_times_us(plan, moments))))
 
@@ -315,7 +322,7 @@ def _job_as_json(topology: Topology, one: JobTimes) -> dict[str, Any]:
 
 def _jobs_text(topology: Topology, plan: IterationPlan, jobs: Sequence[JobTimes]) -> str:
     """Return several jobs as text: the time of an iteration alone and together."""
-    from experiments.base.text import columns
+    from pillarbox.experiments.base.text import columns
 
     rows = [["job", "ranks", "servers", "alone, s", "together, s", "slowdown", "waiting"]]
     for one in jobs:
@@ -338,8 +345,8 @@ def _iteration_text(
     formula: dict[str, int] | None,
 ) -> str:
     """Return an iteration as text: its time, the parts of each rank, bytes and critical path."""
-    from experiments.base import units
-    from experiments.base.text import columns, records
+    from pillarbox.experiments.base import units
+    from pillarbox.experiments.base.text import columns, records
 
     total_s = times.total_s or 1.0
     shares = ", ".join(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from experiments.base.arguments import (
+from pillarbox.experiments.base.arguments import (
     kit_option,
     listen_option,
     network,
@@ -20,15 +20,15 @@ from experiments.base.arguments import (
     timers,
     weights_option,
 )
-from hosts.base.file_ownership import is_machine_root
-from topos.base.errors import NotPermittedError, PillarboxError, require
-from topos.base.topology import Topology
+from pillarbox.hosts.base.file_ownership import is_machine_root
+from pillarbox.topos.base.errors import NotPermittedError, PillarboxError, require
+from pillarbox.topos.base.topology import Topology
 
 FAILED = 1
 
 if TYPE_CHECKING:
-    from experiments.apps.cluster.cluster_fabric import ClusterFabric
-    from experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.apps.cluster.cluster_fabric import ClusterFabric
+    from pillarbox.experiments.lab.emulation.lab import Lab
 
 
 @click.command()
@@ -186,12 +186,12 @@ def command(
     sudo ./pillarbox up dcell,4,1 --machines 2
     sudo ./pillarbox up dcell,4,1 --cluster cluster
     """
-    from experiments.base.interpreter import require_modules
-    from experiments.lab.emulation import lab_registry
-    from experiments.lab.emulation.kits import application_file
-    from experiments.lab.linux import sandbox
-    from experiments.lab.linux.congestion import check_default
-    from experiments.runs.control import detached
+    from pillarbox.experiments.base.interpreter import require_modules
+    from pillarbox.experiments.lab.emulation import lab_registry
+    from pillarbox.experiments.lab.emulation.kits import application_file
+    from pillarbox.experiments.lab.linux import sandbox
+    from pillarbox.experiments.lab.linux.congestion import check_default
+    from pillarbox.experiments.runs.control import detached
 
     without_prompt = "--detach, --hold and --exec exclude one another"
     require(detach + hold + (script is not None) < 2, without_prompt)
@@ -225,18 +225,18 @@ def command(
             return code
     with_page = None
     if page or not (detach or hold):
-        from experiments.apps.page.opening import LabPage
+        from pillarbox.experiments.apps.page.opening import LabPage
 
         with_page = LabPage(listen, plain_http=plain_http, terminals=terminals)
     place = lab_registry.create_lab_folder()
     if not no_sandbox and not cluster:  # A lab on a cluster has no node on this machine.
         sandbox.enter()
-    from experiments.lab.emulation.lab import Lab
-    from experiments.lab.emulation.local_fabric import LocalFabric
-    from experiments.lab.linux.sweep import SweptLab
-    from experiments.runs.control import prompt
-    from experiments.runs.control.service import Service
-    from hosts.live.settings import MPTCP, TCP, LabSettings
+    from pillarbox.experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.lab.emulation.local_fabric import LocalFabric
+    from pillarbox.experiments.lab.linux.sweep import SweptLab
+    from pillarbox.experiments.runs.control import prompt
+    from pillarbox.experiments.runs.control.service import Service
+    from pillarbox.hosts.live.settings import MPTCP, TCP, LabSettings
 
     settings = LabSettings(
         transport=MPTCP if mptcp else TCP,
@@ -281,8 +281,8 @@ def _over_machines(
     machines: int | None, cluster: str | None, weights: tuple[int, ...]
 ) -> ClusterFabric:
     """Return the fabric of a lab whose servers are distributed over several machines."""
-    from experiments.apps.cluster.cluster_fabric import ClusterFabric
-    from experiments.apps.cluster.cluster_registry import NamedCluster
+    from pillarbox.experiments.apps.cluster.cluster_fabric import ClusterFabric
+    from pillarbox.experiments.apps.cluster.cluster_registry import NamedCluster
 
     provider = NamedCluster(cluster, machines) if cluster else None
     return ClusterFabric(machines or 0, ground=provider, weights=weights)
@@ -299,7 +299,7 @@ def _wait_converged(lab: Lab) -> None:
 
 def reason_for_python_plane() -> str:
     """Return the reason why the lab uses the Python data plane instead of eBPF, as a message."""
-    from experiments.lab.emulation.defaults import missing_for_ebpf
+    from pillarbox.experiments.lab.emulation.defaults import missing_for_ebpf
 
     why = missing_for_ebpf() or "Open vSwitch without its kernel module loses TCP packets"
     return f"every packet passes through Python, since eBPF cannot be used here: {why}"
@@ -307,7 +307,7 @@ def reason_for_python_plane() -> str:
 
 def _rates_text(lab: Lab) -> str:
     """Return a line with the rates of the levels of cables, if they have rates of their own."""
-    from experiments.lab.emulation.cable_shapes import rates_mbit_of_levels
+    from pillarbox.experiments.lab.emulation.cable_shapes import rates_mbit_of_levels
 
     rates = rates_mbit_of_levels(lab.topology, lab.settings.rate_mbit)
     each = (f"level {level} {rate:g} Mbit/s" for level, rate in enumerate(rates))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from experiments.base.arguments import FILE, answer, json_option
+from pillarbox.experiments.base.arguments import FILE, answer, json_option
 
 FLOWS = 10  # number of flows that are explained if none is given
 
@@ -48,16 +48,16 @@ def command(
     ./pillarbox why-slow fct-20260301-101500-seed1 81 --json
     ./pillarbox why-slow fct-20260301-101500-seed1 --perfetto trace.json
     """
-    from experiments.base.files import write_atomically
-    from experiments.runs.reporting.perfetto import trace_of
-    from experiments.runs.reporting.slow_flows import (
+    from pillarbox.experiments.base.files import write_atomically
+    from pillarbox.experiments.runs.reporting.perfetto import trace_of
+    from pillarbox.experiments.runs.reporting.slow_flows import (
         explained,
         logged_trial,
         simulated_trial,
         slowest,
     )
-    from experiments.runs.trials import records
-    from topos.base.errors import require
+    from pillarbox.experiments.runs.trials import records
+    from pillarbox.topos.base.errors import require
 
     found = records.load(run)
     one = (simulated_trial if simulated else logged_trial)(found, trial - 1)

@@ -7,8 +7,8 @@ import shutil
 import socket
 from pathlib import Path
 
-from experiments.lab.doctor.finding import OK, Finding, Probe, finding
-from experiments.lab.linux.cgroups import CONTROLLERS, parent_of
+from pillarbox.experiments.lab.doctor.finding import OK, Finding, Probe, finding
+from pillarbox.experiments.lab.linux.cgroups import CONTROLLERS, parent_of
 
 LEAST_CPUS, LEAST_MEMORY_GIB, LEAST_DISK_GIB = 2, 3.5, 2.0
 REPORT_PORT = 8000  # TCP port on which a Vagrant machine serves its reports to its host

@@ -7,14 +7,22 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
-from experiments.lab.doctor.finding import LESS, MISSING, OK, UNKNOWN, Finding, Probe, finding
-from experiments.lab.linux.sandbox import WITHOUT_ROOT
-from hosts.base.file_ownership import is_machine_root
-from hosts.linux import netlink_numbers as nl
-from hosts.linux import user_namespace
-from hosts.linux.bpf import may_load_programs
-from hosts.live.devices import MEND_TUN, TUN
-from topos.base.errors import PillarboxError
+from pillarbox.experiments.lab.doctor.finding import (
+    LESS,
+    MISSING,
+    OK,
+    UNKNOWN,
+    Finding,
+    Probe,
+    finding,
+)
+from pillarbox.experiments.lab.linux.sandbox import WITHOUT_ROOT
+from pillarbox.hosts.base.file_ownership import is_machine_root
+from pillarbox.hosts.linux import netlink_numbers as nl
+from pillarbox.hosts.linux import user_namespace
+from pillarbox.hosts.linux.bpf import may_load_programs
+from pillarbox.hosts.live.devices import MEND_TUN, TUN
+from pillarbox.topos.base.errors import PillarboxError
 
 LOOPBACK = 1
 NEEDS_ROOT = "only root can try it: sudo pillarbox doctor"
@@ -79,7 +87,7 @@ def veth_pairs() -> Finding:
     """Return whether the kernel has veth pairs."""
 
     def attempt() -> None:
-        from experiments.lab.linux.link_requests import End, cable
+        from pillarbox.experiments.lab.linux.link_requests import End, cable
 
         with _temporary_namespace() as place:
             ends = (End(f"probe{i}", 1000 + i, place.descriptor, None) for i in range(2))
@@ -95,7 +103,7 @@ def bridges() -> Finding:
     """Return whether the kernel has bridges."""
 
     def attempt() -> None:
-        from experiments.lab.linux.link_requests import bridge
+        from pillarbox.experiments.lab.linux.link_requests import bridge
 
         with _temporary_namespace() as place:
             place.send(bridge("probe", 1000))
@@ -109,7 +117,7 @@ def cable_rates() -> Finding:
     """Return whether cables can have a rate (HTB)."""
 
     def attempt() -> None:
-        from experiments.lab.linux.shaping import limited
+        from pillarbox.experiments.lab.linux.shaping import limited
 
         with _temporary_namespace() as place:
             place.send(*limited(LOOPBACK, 10.0, None))
@@ -123,7 +131,7 @@ def port_bursts() -> Finding:
     """Return whether HTB's hysteresis can be enabled: ports then send queued packets in bursts."""
     if os.geteuid() != 0:
         return Finding("HTB's hysteresis", UNKNOWN, NEEDS_ROOT)
-    from experiments.lab.linux import shaping
+    from pillarbox.experiments.lab.linux import shaping
 
     shaping.load_htb()
     lack = "" if os.access(shaping.HYSTERESIS, os.W_OK) else f"{shaping.HYSTERESIS} is not writable"
@@ -136,7 +144,7 @@ def cable_delays() -> Finding:
     """Return whether the kernel has netem for delays."""
 
     def attempt() -> None:
-        from experiments.lab.linux.shaping import LinkDelay, limited
+        from pillarbox.experiments.lab.linux.shaping import LinkDelay, limited
 
         with _temporary_namespace() as place:
             place.send(*limited(LOOPBACK, None, LinkDelay(1e-3)))
@@ -150,7 +158,7 @@ def bpf_programs_at_ports() -> Finding:
     """Return whether BPF programs can be attached to ports, for silent cuts and loss."""
 
     def attempt() -> None:
-        from experiments.lab.linux import cable_programs
+        from pillarbox.experiments.lab.linux import cable_programs
 
         tap, program = cable_programs.CableTap(LOOPBACK, nl.CLSACT_INGRESS), cable_programs.drop()
         with ExitStack() as stack:
@@ -173,7 +181,7 @@ def bpf_programs_by_tcx() -> Finding:
     """Return whether BPF programs can be attached to ports by TCX, and quickly."""
     if os.geteuid() != 0:
         return Finding("TCX", UNKNOWN, NEEDS_ROOT)
-    from hosts.linux import tcx
+    from pillarbox.hosts.linux import tcx
 
     may_hurry = os.access(tcx.HURRY, os.W_OK)
     lack = "" if may_hurry else f"{tcx.HURRY} cannot be written"
@@ -197,7 +205,7 @@ def ebpf() -> Finding:
     """Return whether the kernel can forward packets by eBPF."""
     if os.geteuid() != 0:
         return Finding("eBPF plane", UNKNOWN, NEEDS_ROOT)
-    from hosts.live import lab_programs
+    from pillarbox.hosts.live import lab_programs
 
     costs = "every packet goes through Python: some 100 times slower (--plane python)"
     mend = "see docs/adr/0002-ebpf-by-clang-and-libbpf.md; run vagrant/provision.sh again"
@@ -208,7 +216,7 @@ def controls() -> Finding:
     """Return whether TCP congestion controls in eBPF can be registered."""
 
     def attempt() -> None:
-        from experiments.lab.linux.congestion import control_in_use, shipped
+        from pillarbox.experiments.lab.linux.congestion import control_in_use, shipped
 
         with control_in_use(min(shipped())):
             pass
@@ -222,7 +230,7 @@ def multipath_tcp() -> Finding:
     """Return whether the kernel has Multipath TCP."""
     if user_namespace.refusal():
         return Finding("Multipath TCP", UNKNOWN, NEEDS_ROOT)
-    from experiments.lab.linux import mptcp
+    from pillarbox.experiments.lab.linux import mptcp
 
     missing = user_namespace.text_inside(mptcp.missing)
     costs = "no lab with `up --mptcp`; experiments leave systems with transport mptcp out"
@@ -233,7 +241,7 @@ def multipath_tcp() -> Finding:
 @contextmanager
 def _temporary_namespace() -> Iterator[Any]:
     """Yield a temporary network namespace."""
-    from experiments.lab.linux.namespaces import Namespace
+    from pillarbox.experiments.lab.linux.namespaces import Namespace
 
     with closing(Namespace()) as place:
         yield place

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from experiments.lab.doctor.finding import LESS, MISSING, Finding, Probe, finding
+from pillarbox.experiments.lab.doctor.finding import LESS, MISSING, Finding, Probe, finding
 
 PROVISION = "run vagrant/provision.sh"
 ASK_S = 10.0
@@ -27,7 +27,7 @@ def mininet() -> Finding:
 
 def iperf3() -> Finding:
     """Return whether iperf3 is installed in a recent version."""
-    from experiments.lab.traffic.iperf3 import OLDEST, version
+    from pillarbox.experiments.lab.traffic.iperf3 import OLDEST, version
 
     try:
         found = version()
@@ -43,7 +43,7 @@ def iperf3() -> Finding:
 
 def multipath_tcp() -> Finding:
     """Return whether programs can use Multipath TCP in place of TCP."""
-    from experiments.lab.linux import mptcp
+    from pillarbox.experiments.lab.linux import mptcp
 
     lack = mptcp.lack_for_programs()
     costs = "only programs that open Multipath TCP sockets themselves use it, and the generator"
@@ -75,7 +75,7 @@ def open_vswitch() -> Finding:
 
 def openflow() -> Finding:
     """Return whether a framework for the OpenFlow controller is installed."""
-    from experiments.lab.emulation.kits import OPENFLOW_KITS
+    from pillarbox.experiments.lab.emulation.kits import OPENFLOW_KITS
 
     kits = [kit for kit, package in OPENFLOW_KITS.items() if importlib.util.find_spec(package)]
     lack = "" if kits else "neither os-ken nor Ryu"

@@ -1,7 +1,7 @@
 """Faults of cables, switches and racks in a running network, and their repair.
 
-Every fault is made in the fabric, outside the servers' control; `hosts.base.fault_kinds` has the
-table of kinds. Effects on cables:
+Every fault is made in the fabric, outside the servers' control; `pillarbox.hosts.base.fault_kinds`
+has the table of kinds. Effects on cables:
 
 carrier lost
     The fabric's ends of a cable go down. A server at the cable loses its carrier within a
@@ -26,10 +26,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-from experiments.lab.linux import cable_programs, link_requests
-from experiments.lab.linux.delays import delay_line
-from experiments.lab.linux.namespaces import fabric
-from hosts.base.fault_kinds import (
+from pillarbox.experiments.lab.linux import cable_programs, link_requests
+from pillarbox.experiments.lab.linux.delays import delay_line
+from pillarbox.experiments.lab.linux.namespaces import fabric
+from pillarbox.hosts.base.fault_kinds import (
     CABLE,
     CARRIER_LOST,
     CORRUPTED,
@@ -42,9 +42,9 @@ from hosts.base.fault_kinds import (
     FaultKind,
     fault_kind,
 )
-from hosts.linux import netlink_numbers as nl
-from hosts.linux.bpf import may_load_programs
-from topos.base.errors import NotPermittedError, PillarboxError, UnknownNameError, require
+from pillarbox.hosts.linux import netlink_numbers as nl
+from pillarbox.hosts.linux.bpf import may_load_programs
+from pillarbox.topos.base.errors import NotPermittedError, PillarboxError, UnknownNameError, require
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class ActiveFault:
     Attributes
     ----------
     kind
-        Name of the kind of fault, as in `hosts.base.fault_kinds`.
+        Name of the kind of fault, as in `pillarbox.hosts.base.fault_kinds`.
     what
         Nodes that the fault affects: the ends of a cable, a switch, or a server.
     at_s

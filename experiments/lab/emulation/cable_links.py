@@ -22,20 +22,20 @@ from typing import Any
 
 from mininet.link import Intf, Link, TCIntf
 
-from experiments.lab.emulation.nodes import (
+from pillarbox.experiments.lab.emulation.nodes import (
     ApplicationIntf,
     LabHost,
     LabIntf,
     LabNode,
     refuse_options,
 )
-from experiments.lab.linux import cable_programs, link_requests, shaping
-from experiments.lab.linux.delays import delay_line
-from experiments.lab.linux.namespaces import Namespace, fabric
-from experiments.lab.linux.queueing import Queue
-from hosts.linux import netlink_numbers as nl
-from hosts.linux.bpf import may_load_programs
-from topos.base.errors import UnsupportedError, require
+from pillarbox.experiments.lab.linux import cable_programs, link_requests, shaping
+from pillarbox.experiments.lab.linux.delays import delay_line
+from pillarbox.experiments.lab.linux.namespaces import Namespace, fabric
+from pillarbox.experiments.lab.linux.queueing import Queue
+from pillarbox.hosts.linux import netlink_numbers as nl
+from pillarbox.hosts.linux.bpf import may_load_programs
+from pillarbox.topos.base.errors import UnsupportedError, require
 
 ETHERNET_MTU = 1500
 PANEL_MARK = "~"

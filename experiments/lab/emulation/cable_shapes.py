@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from experiments.lab.linux import shaping
-from topos.base.errors import UnknownNameError, UnsupportedError, require
-from topos.base.topology import Topology
+from pillarbox.experiments.lab.linux import shaping
+from pillarbox.topos.base.errors import UnknownNameError, UnsupportedError, require
+from pillarbox.topos.base.topology import Topology
 
 
 class CableShape(NamedTuple):
@@ -36,7 +36,7 @@ def rates_mbit_of_levels(topology: Topology, rate_mbit: float | None) -> list[fl
 def usual_shape(topology: Topology | None, wanted: CableShape, level: int) -> CableShape:
     """Return the initial shape of the cables of a level, given that of relative rate and delay 1.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> str(usual_shape(topos.parse("bcube,4,1,rates=9:1"), CableShape(10.0, None, None), 0))
     '90 Mbit/s'
     """

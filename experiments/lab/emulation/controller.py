@@ -15,10 +15,10 @@ from __future__ import annotations
 from typing import Any
 from zlib import crc32
 
-from experiments.lab.emulation.kits import application, kit_module
-from experiments.lab.emulation.switch_tables import Ports, Table, adapts, tables
-from hosts.base.failures import Failures
-from topos.base.topology import Topology
+from pillarbox.experiments.lab.emulation.kits import application, kit_module
+from pillarbox.experiments.lab.emulation.switch_tables import Ports, Table, adapts, tables
+from pillarbox.hosts.base.failures import Failures
+from pillarbox.topos.base.topology import Topology
 
 ETH_IP = 0x0800
 PRIORITY = 1

@@ -1,6 +1,6 @@
 """The process of a lab's OpenFlow controller, with our application or with users' applications.
 
-    python -m experiments.lab.emulation.controller_process JSON
+    python -m pillarbox.experiments.lab.emulation.controller_process JSON
 
 `ControllerOrder` has the keys of the argument. The controller listens on the loopback of the lab's
 sandbox only, and so does the REST interface of users' applications (Ryu's `ryu.app.wsgi`). Users'
@@ -16,11 +16,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import topos
-from experiments.lab.emulation.kits import application, has_kit_module, kit_module, select_kit
-from hosts.base.load import module_of, source_of
-from hosts.linux.rights import take_role
-from topos.base.errors import PillarboxError, require
+from pillarbox import topos
+from pillarbox.experiments.lab.emulation.kits import (
+    application,
+    has_kit_module,
+    kit_module,
+    select_kit,
+)
+from pillarbox.hosts.base.load import module_of, source_of
+from pillarbox.hosts.linux.rights import take_role
+from pillarbox.topos.base.errors import PillarboxError, require
 
 LOOPBACK_ADDRESS = "127.0.0.1"
 

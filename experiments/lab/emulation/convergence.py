@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable, Container
 from typing import Any
 
-from experiments.lab.emulation.fabric import ForwarderQueries
-from hosts.base.failures import Failures
-from hosts.base.path import Step
-from topos.base.errors import PillarboxError
-from topos.base.topology import Topology
+from pillarbox.experiments.lab.emulation.fabric import ForwarderQueries
+from pillarbox.hosts.base.failures import Failures
+from pillarbox.hosts.base.path import Step
+from pillarbox.topos.base.errors import PillarboxError
+from pillarbox.topos.base.topology import Topology
 
 CONVERGED_S = 30.0  # upper bound for servers to receive heartbeats on all links, in seconds
 POLL_S = 0.02  # interval between queries of a server's link states, in seconds

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from hosts.base.algorithms import algorithms
-from hosts.base.declarations import declared
-from hosts.live import lab_programs
-from hosts.live.devices import missing_tun
-from topos.base.errors import UnknownNameError, require
-from topos.base.topology import Topology
+from pillarbox.hosts.base.algorithms import algorithms
+from pillarbox.hosts.base.declarations import declared
+from pillarbox.hosts.live import lab_programs
+from pillarbox.hosts.live.devices import missing_tun
+from pillarbox.topos.base.errors import UnknownNameError, require
+from pillarbox.topos.base.topology import Topology
 
 
 def chosen_plane(wanted: str) -> str:

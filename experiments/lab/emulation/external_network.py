@@ -17,13 +17,13 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from experiments.lab.emulation.lab_network import LabNet
-from experiments.lab.emulation.routers import multipath_route_request
-from experiments.lab.linux import link_requests
-from experiments.lab.linux.namespaces import fabric, write_sysctl
-from hosts.base.load import router_for
-from topos.base.errors import require
-from topos.base.topology import Topology
+from pillarbox.experiments.lab.emulation.lab_network import LabNet
+from pillarbox.experiments.lab.emulation.routers import multipath_route_request
+from pillarbox.experiments.lab.linux import link_requests
+from pillarbox.experiments.lab.linux.namespaces import fabric, write_sysctl
+from pillarbox.hosts.base.load import router_for
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.topology import Topology
 
 OUTSIDE = "outside"
 ADDRESS, PREFIX, PREFIX_LENGTH = "192.0.2.1", "192.0.2.0", 24  # RFC 5737: documentation

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from experiments.lab.emulation.cable_shapes import CableShapes
+from pillarbox.experiments.lab.emulation.cable_shapes import CableShapes
 
 
 class Nodes(Protocol):

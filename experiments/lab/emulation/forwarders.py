@@ -1,7 +1,7 @@
 """The forwarders of a lab: start by the nursery, supervision, end and restart.
 
-The nursery (`hosts.live.nursery`) is a separate process that has loaded only the modules of
-servers. This module is its client, and the client of the servers' control sockets.
+The nursery (`pillarbox.hosts.live.nursery`) is a separate process that has loaded only the modules
+of servers. This module is its client, and the client of the servers' control sockets.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from experiments.base.interpreter import module_command
-from experiments.lab.linux.kernel_settings import KernelSettings
-from hosts.live.control import ask_forwarder
-from hosts.live.settings import MOST_AT_ONCE, LabSettings
-from topos.base.errors import PillarboxError, require
-from topos.base.topology import Topology
+from pillarbox.experiments.base.interpreter import module_command
+from pillarbox.experiments.lab.linux.kernel_settings import KernelSettings
+from pillarbox.hosts.live.control import ask_forwarder
+from pillarbox.hosts.live.settings import MOST_AT_ONCE, LabSettings
+from pillarbox.topos.base.errors import PillarboxError, require
+from pillarbox.topos.base.topology import Topology
 
 LONGEST_MESSAGE = 1 << 16
 LONGEST_LINE = 4096  # bytes read from the end of a forwarder's log to find its last line
@@ -96,7 +96,7 @@ class Forwarders:
         passed = [theirs.fileno(), self._lifeline]
         with theirs:
             self._nursery = subprocess.Popen(
-                module_command("hosts.live.nursery", *passed),
+                module_command("pillarbox.hosts.live.nursery", *passed),
                 pass_fds=passed,
                 stdin=subprocess.DEVNULL,
                 cwd="/",

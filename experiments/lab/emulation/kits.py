@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from topos.base.errors import UnknownNameError, meant, require
+from pillarbox.topos.base.errors import UnknownNameError, meant, require
 
 # Python packages of the OpenFlow controller frameworks: os-ken is maintained, Ryu is not.
 OPENFLOW_KITS = {"os-ken": "os_ken", "ryu": "ryu"}
@@ -108,7 +108,7 @@ def _is_installed(kit: str) -> bool:
 
 def _imported_kits(file: Path) -> list[str]:
     """Return the kits that a Python file imports."""
-    from hosts.base.load import source_of, user_file_errors
+    from pillarbox.hosts.base.load import source_of, user_file_errors
 
     with user_file_errors(file):
         tree = ast.parse(source_of(file), str(file))

@@ -21,26 +21,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from experiments.lab.emulation import convergence, switching
-from experiments.lab.emulation.active_faults import ActiveFault, Faults
-from experiments.lab.emulation.cable_shapes import rates_mbit_of_levels
-from experiments.lab.emulation.defaults import usual_routing
-from experiments.lab.emulation.drops import drops_by_reason
-from experiments.lab.emulation.external_network import OUTSIDE, gateway_options
-from experiments.lab.emulation.fabric import ForwarderQueries, Nodes
-from experiments.lab.emulation.forwarders import NURSERY_ENDED
-from experiments.lab.emulation.kits import application_file
-from experiments.lab.emulation.meter import MeterReading
-from experiments.lab.emulation.packet_tracing import PacketTracer, computed
-from experiments.lab.emulation.server_names import check_port_addresses
-from experiments.lab.emulation.setting_checks import check_settings
-from hosts.base.failures import Failures, failure_texts
-from hosts.base.fault_kinds import CARRIER_LOST, RACK, SERVER, fault_kind
-from hosts.base.faults import Fault
-from hosts.live.settings import LabSettings
-from topos.base.addressing import NO_PORTS, End, EndPorts
-from topos.base.errors import require
-from topos.base.topology import Topology
+from pillarbox.experiments.lab.emulation import convergence, switching
+from pillarbox.experiments.lab.emulation.active_faults import ActiveFault, Faults
+from pillarbox.experiments.lab.emulation.cable_shapes import rates_mbit_of_levels
+from pillarbox.experiments.lab.emulation.defaults import usual_routing
+from pillarbox.experiments.lab.emulation.drops import drops_by_reason
+from pillarbox.experiments.lab.emulation.external_network import OUTSIDE, gateway_options
+from pillarbox.experiments.lab.emulation.fabric import ForwarderQueries, Nodes
+from pillarbox.experiments.lab.emulation.forwarders import NURSERY_ENDED
+from pillarbox.experiments.lab.emulation.kits import application_file
+from pillarbox.experiments.lab.emulation.meter import MeterReading
+from pillarbox.experiments.lab.emulation.packet_tracing import PacketTracer, computed
+from pillarbox.experiments.lab.emulation.server_names import check_port_addresses
+from pillarbox.experiments.lab.emulation.setting_checks import check_settings
+from pillarbox.hosts.base.failures import Failures, failure_texts
+from pillarbox.hosts.base.fault_kinds import CARRIER_LOST, RACK, SERVER, fault_kind
+from pillarbox.hosts.base.faults import Fault
+from pillarbox.hosts.live.settings import LabSettings
+from pillarbox.topos.base.addressing import NO_PORTS, End, EndPorts
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.topology import Topology
 
 
 class Fabric(Protocol):
@@ -48,7 +48,7 @@ class Fabric(Protocol):
 
     machines: int  # number of machines
     ahead_s: float  # lead time of a fault request before the fault takes effect, in seconds
-    trial_backend: Any  # backend of trials (`experiments.runs.trials`); None: the default
+    trial_backend: Any  # backend of trials (`pillarbox.experiments.runs.trials`); None: the default
 
     @property
     def net(self) -> Nodes:

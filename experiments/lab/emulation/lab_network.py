@@ -24,24 +24,24 @@ from typing import Any
 from mininet.log import info
 from mininet.net import Mininet
 
-from experiments.lab.emulation.cable_links import ETHERNET_MTU, LabLink
-from experiments.lab.emulation.cable_shapes import CableShape, CableShapes, usual_shape
-from experiments.lab.emulation.nodes import (
+from pillarbox.experiments.lab.emulation.cable_links import ETHERNET_MTU, LabLink
+from pillarbox.experiments.lab.emulation.cable_shapes import CableShape, CableShapes, usual_shape
+from pillarbox.experiments.lab.emulation.nodes import (
     ApplicationIntf,
     LabHost,
     LabNode,
     LabSwitch,
     interface_index_in,
 )
-from experiments.lab.linux import cgroups, link_requests, shaping
-from experiments.lab.linux.delays import delay_line
-from experiments.lab.linux.kernel_settings import KernelSettings
-from experiments.lab.linux.namespaces import fabric
-from experiments.lab.linux.queueing import Queue
-from topos.base.emulated import emulated
-from topos.base.errors import NotPermittedError, PillarboxError, require
-from topos.base.polymorphic import NOTHING
-from topos.base.topology import Plug, Topology
+from pillarbox.experiments.lab.linux import cgroups, link_requests, shaping
+from pillarbox.experiments.lab.linux.delays import delay_line
+from pillarbox.experiments.lab.linux.kernel_settings import KernelSettings
+from pillarbox.experiments.lab.linux.namespaces import fabric
+from pillarbox.experiments.lab.linux.queueing import Queue
+from pillarbox.topos.base.emulated import emulated
+from pillarbox.topos.base.errors import NotPermittedError, PillarboxError, require
+from pillarbox.topos.base.polymorphic import NOTHING
+from pillarbox.topos.base.topology import Plug, Topology
 
 MOST_OPEN_FILES = 1 << 20
 
@@ -57,7 +57,7 @@ class LabNet(Mininet):
         Shape of every cable, in each direction; see `LabLink`. Levels of cables of the topology
         may multiply rate and delay.
     queue
-        Queueing discipline of every port; see `experiments.lab.linux.queueing`.
+        Queueing discipline of every port; see `pillarbox.experiments.lab.linux.queueing`.
     mtu
         MTU of ports and switches in bytes (default: 1500, or 1564 with headers below IP).
     forwarders

@@ -15,10 +15,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from experiments.base.files import private_folder, runtime_folder
-from hosts.base.file_ownership import is_machine_root
-from hosts.linux.user_namespace import require_root_or_user_namespace
-from topos.base.errors import PillarboxError, require
+from pillarbox.experiments.base.files import private_folder, runtime_folder
+from pillarbox.hosts.base.file_ownership import is_machine_root
+from pillarbox.hosts.linux.user_namespace import require_root_or_user_namespace
+from pillarbox.topos.base.errors import PillarboxError, require
 
 LABS = runtime_folder() / "labs"
 MOST_LABS = 1000

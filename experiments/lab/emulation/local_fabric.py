@@ -8,29 +8,29 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from experiments.lab.emulation import server_names
-from experiments.lab.emulation.active_faults import Faults
-from experiments.lab.emulation.external_network import ExternalNetwork
-from experiments.lab.emulation.forwarders import Forwarders
-from experiments.lab.emulation.lab import Lab
-from experiments.lab.emulation.lab_network import LabNet, end_programs_in
-from experiments.lab.emulation.marked_queues import MarkedQueues
-from experiments.lab.emulation.meter import Meter, MeterReading
-from experiments.lab.emulation.nodes import LabSwitch, sent_bytes_and_frames
-from experiments.lab.emulation.packet_tracing import PacketTracer
-from experiments.lab.emulation.resizing import resize
-from experiments.lab.linux import congestion, mptcp, queueing, shaping
-from experiments.lab.linux.namespaces import Namespace, write_sysctl
-from experiments.lab.linux.queueing import Queue
-from experiments.lab.observe.pings import echoes
-from hosts.base.failures import Failures
-from hosts.base.load import router_for
-from hosts.linux.struct_ops import CongestionControl
-from hosts.live.settings import LabSettings
-from hosts.wire.source_route import SIZE as SOURCE_ROUTE_BYTES
-from topos.base.addressing import NO_PORTS, End, EndPorts
-from topos.base.errors import require
-from topos.base.topology import Topology
+from pillarbox.experiments.lab.emulation import server_names
+from pillarbox.experiments.lab.emulation.active_faults import Faults
+from pillarbox.experiments.lab.emulation.external_network import ExternalNetwork
+from pillarbox.experiments.lab.emulation.forwarders import Forwarders
+from pillarbox.experiments.lab.emulation.lab import Lab
+from pillarbox.experiments.lab.emulation.lab_network import LabNet, end_programs_in
+from pillarbox.experiments.lab.emulation.marked_queues import MarkedQueues
+from pillarbox.experiments.lab.emulation.meter import Meter, MeterReading
+from pillarbox.experiments.lab.emulation.nodes import LabSwitch, sent_bytes_and_frames
+from pillarbox.experiments.lab.emulation.packet_tracing import PacketTracer
+from pillarbox.experiments.lab.emulation.resizing import resize
+from pillarbox.experiments.lab.linux import congestion, mptcp, queueing, shaping
+from pillarbox.experiments.lab.linux.namespaces import Namespace, write_sysctl
+from pillarbox.experiments.lab.linux.queueing import Queue
+from pillarbox.experiments.lab.observe.pings import echoes
+from pillarbox.hosts.base.failures import Failures
+from pillarbox.hosts.base.load import router_for
+from pillarbox.hosts.linux.struct_ops import CongestionControl
+from pillarbox.hosts.live.settings import LabSettings
+from pillarbox.hosts.wire.source_route import SIZE as SOURCE_ROUTE_BYTES
+from pillarbox.topos.base.addressing import NO_PORTS, End, EndPorts
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.topology import Topology
 
 # Largest number of servers, in a network without relays, that get static ARP entries of all
 # servers. The kernel accepts at most 1024 learned ARP entries (gc_thresh3) of all servers.

@@ -12,11 +12,11 @@ import threading
 import time
 from collections.abc import Callable
 
-from experiments.lab.linux import queueing
-from experiments.lab.linux.namespaces import Namespace
-from experiments.lab.linux.queue_counters import queues
-from hosts.linux.calls import inside
-from hosts.linux.netlink import Netlink, NetlinkError
+from pillarbox.experiments.lab.linux import queueing
+from pillarbox.experiments.lab.linux.namespaces import Namespace
+from pillarbox.experiments.lab.linux.queue_counters import queues
+from pillarbox.hosts.linux.calls import inside
+from pillarbox.hosts.linux.netlink import Netlink, NetlinkError
 
 SHORTEST_S, LONGEST_S = 0.05, 1.0  # bounds of the interval between two corrections
 MOST_SHARE = 0.01  # upper bound for the share of a processor that corrections take

@@ -13,15 +13,15 @@ import time
 from io import FileIO
 from typing import TYPE_CHECKING, NamedTuple
 
-from experiments.lab.linux import cable_programs
-from experiments.lab.linux.namespaces import Namespace, fabric
-from experiments.lab.linux.queue_counters import queues
-from hosts.linux import netlink_numbers as nl
-from hosts.linux.netlink import Netlink
+from pillarbox.experiments.lab.linux import cable_programs
+from pillarbox.experiments.lab.linux.namespaces import Namespace, fabric
+from pillarbox.experiments.lab.linux.queue_counters import queues
+from pillarbox.hosts.linux import netlink_numbers as nl
+from pillarbox.hosts.linux.netlink import Netlink
 
 if TYPE_CHECKING:
-    from experiments.lab.emulation.lab_network import LabNet
-    from topos.base.topology import Topology
+    from pillarbox.experiments.lab.emulation.lab_network import LabNet
+    from pillarbox.topos.base.topology import Topology
 
 _ASKED = struct.pack("=BxHII", 0, 0, 0, 1 << (nl.IFLA_STATS_LINK_64 - 1))
 # Kernel's link message: interface index, packets received and sent, bytes received and sent.

@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from experiments.lab.emulation.kits import application, kit_module
-from experiments.lab.emulation.ovs import large_switch_port
-from topos.base.topology import Topology
+from pillarbox.experiments.lab.emulation.kits import application, kit_module
+from pillarbox.experiments.lab.emulation.ovs import large_switch_port
+from pillarbox.topos.base.topology import Topology
 
 # Priorities of OpenFlow entries for frames with unknown and with known MAC addresses.
 UNKNOWN_MAC_PRIORITY, KNOWN_MAC_PRIORITY = 0, 1

@@ -27,18 +27,18 @@ from mininet.link import Intf
 from mininet.node import Host, Node
 from mininet.nodelib import LinuxBridge
 
-from experiments.lab.linux import cable_programs, cgroups, link_requests, shaping
-from experiments.lab.linux.namespaces import (
+from pillarbox.experiments.lab.linux import cable_programs, cgroups, link_requests, shaping
+from pillarbox.experiments.lab.linux.namespaces import (
     Namespace,
     check_bridges_pass_frames,
     fabric,
     interface_index,
     write_sysctl,
 )
-from experiments.models import port_bursts
-from hosts.linux import netlink
-from hosts.linux import netlink_numbers as nl
-from topos.base.errors import PillarboxError, UnknownNameError, require
+from pillarbox.experiments.models import port_bursts
+from pillarbox.hosts.linux import netlink
+from pillarbox.hosts.linux import netlink_numbers as nl
+from pillarbox.topos.base.errors import PillarboxError, UnknownNameError, require
 
 # maximum number of MAC addresses in a bridge's BPF program, which tests them in turn
 MOST_STRAIGHT_ON = 64

@@ -22,19 +22,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from experiments.base.interpreter import module_command
-from experiments.lab.emulation.defaults import chosen_plane
-from experiments.lab.emulation.kits import installed_kit, missing_kit
-from experiments.lab.emulation.routers import LOOPBACK, Switches, SwitchNode
-from experiments.lab.linux import link_requests, offloads, sandbox
-from experiments.lab.linux.namespaces import fabric, interface_index
-from hosts.base.file_ownership import is_machine_root
-from hosts.linux import netlink
-from hosts.linux import netlink_numbers as nl
-from hosts.linux.calls import duplicate_from_process, readable
-from hosts.linux.netlink import Message
-from topos.base.errors import NotPermittedError, PillarboxError, require
-from topos.base.topology import Topology
+from pillarbox.experiments.base.interpreter import module_command
+from pillarbox.experiments.lab.emulation.defaults import chosen_plane
+from pillarbox.experiments.lab.emulation.kits import installed_kit, missing_kit
+from pillarbox.experiments.lab.emulation.routers import LOOPBACK, Switches, SwitchNode
+from pillarbox.experiments.lab.linux import link_requests, offloads, sandbox
+from pillarbox.experiments.lab.linux.namespaces import fabric, interface_index
+from pillarbox.hosts.base.file_ownership import is_machine_root
+from pillarbox.hosts.linux import netlink
+from pillarbox.hosts.linux import netlink_numbers as nl
+from pillarbox.hosts.linux.calls import duplicate_from_process, readable
+from pillarbox.hosts.linux.netlink import Message
+from pillarbox.topos.base.errors import NotPermittedError, PillarboxError, require
+from pillarbox.topos.base.topology import Topology
 
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 CONTROLLER_PORT = 6653
@@ -91,7 +91,7 @@ class OpenVSwitch(Switches):
     def controller(self) -> dict[str, Any]:
         """Return the controller's application: fields of `controller_process.ControllerOrder`."""
         network = {"spec": self.topology.spec, "routing": self.routing, "seed": self.seed}
-        return {"module": "experiments.lab.emulation.controller", "network": network}
+        return {"module": "pillarbox.experiments.lab.emulation.controller", "network": network}
 
     def bridges(self) -> dict[str, list[tuple[str, int]]]:
         """Return the ports of each bridge: interface names and OpenFlow port numbers."""
@@ -147,7 +147,7 @@ class OpenVSwitch(Switches):
 
     def _start_controller(self) -> subprocess.Popen[bytes]:
         order = {"kit": self.kit, "port": CONTROLLER_PORT, **self.controller()}
-        words = "experiments.lab.emulation.controller_process", json.dumps(order)
+        words = "pillarbox.experiments.lab.emulation.controller_process", json.dumps(order)
         return self._start(module_command(*words), "controller", subprocess.PIPE)
 
     def _start_daemons(self) -> None:
@@ -302,7 +302,7 @@ class OvsMiniSwitches(OpenVSwitch):
     def controller(self) -> dict[str, Any]:
         """Return the controller's application: fields of `controller_process.ControllerOrder`."""
         network = {"spec": self.topology.spec, "kind": self.kind}
-        return {"module": "experiments.lab.emulation.mini_switches", "network": network}
+        return {"module": "pillarbox.experiments.lab.emulation.mini_switches", "network": network}
 
     def bridges(self) -> dict[str, list[tuple[str, int]]]:
         """Return the ports of each bridge; with VLANs, of the single bridge."""

@@ -1,8 +1,8 @@
 """Packet tracing in a running lab: a marked packet is sent and followed, hop by hop.
 
-Every forwarder records its actions on packets with a mark (`hosts.wire.marks`), and passes them
-through its router on either plane. If servers do not relay, sockets at the switches' ports capture
-the mark (`following`).
+Every forwarder records its actions on packets with a mark (`pillarbox.hosts.wire.marks`), and
+passes them through its router on either plane. If servers do not relay, sockets at the switches'
+ports capture the mark (`following`).
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from experiments.lab.emulation.fabric import ForwarderQueries, Nodes
-from experiments.lab.observe.switch_tracing import SwitchTracer
-from hosts.base.algorithms import route
-from hosts.base.failures import Failures
-from hosts.base.path import Path, switches_between
-from hosts.base.pinned_paths import pinned_path
-from hosts.linux.calls import readable
-from hosts.wire.marks import TRACED, serial_of, udp_payload
-from topos.base.addressing import NO_PORTS, End, EndPorts
-from topos.base.errors import require
-from topos.base.topology import Topology
+from pillarbox.experiments.lab.emulation.fabric import ForwarderQueries, Nodes
+from pillarbox.experiments.lab.observe.switch_tracing import SwitchTracer
+from pillarbox.hosts.base.algorithms import route
+from pillarbox.hosts.base.failures import Failures
+from pillarbox.hosts.base.path import Path, switches_between
+from pillarbox.hosts.base.pinned_paths import pinned_path
+from pillarbox.hosts.linux.calls import readable
+from pillarbox.hosts.wire.marks import TRACED, serial_of, udp_payload
+from pillarbox.topos.base.addressing import NO_PORTS, End, EndPorts
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.topology import Topology
 
 LONGEST_PACKET = 1 << 16
 TRACE_PORT = 9  # UDP port of marked packets: the "discard" service

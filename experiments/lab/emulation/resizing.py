@@ -10,12 +10,12 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterator
 
-from experiments.lab.emulation.lab_network import LabNet
-from experiments.lab.linux import link_requests
-from experiments.lab.linux.namespaces import fabric
-from topos.base.emulated import emulated
-from topos.base.errors import require
-from topos.base.topology import Topology
+from pillarbox.experiments.lab.emulation.lab_network import LabNet
+from pillarbox.experiments.lab.linux import link_requests
+from pillarbox.experiments.lab.linux.namespaces import fabric
+from pillarbox.topos.base.emulated import emulated
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.topology import Topology
 
 RENAMES_SINCE = 6, 2  # first kernel version that renames interfaces in use
 
@@ -46,7 +46,7 @@ def resize(net: LabNet, after: Topology) -> None:
 def new_switch_numbers(before: Topology, after: Topology) -> dict[int, int]:
     """Return the new number of each switch that is in both networks.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> before = topos.parse("bcube,2,1,servers=2")
     >>> new_switch_numbers(before, before.whole)  # the switch <0,1> comes in between
     {0: 0, 1: 2, 2: 3}

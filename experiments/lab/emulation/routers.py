@@ -22,16 +22,16 @@ from collections.abc import Iterable
 from typing import Any
 from zlib import crc32
 
-from experiments.lab.emulation.defaults import chosen_plane
-from experiments.lab.emulation.nodes import LabNode
-from experiments.lab.emulation.switch_tables import PORT, Ports, Table, adapts, tables
-from experiments.lab.linux import link_requests
-from experiments.lab.linux.namespaces import fabric, write_sysctl
-from hosts.base.failures import Failures
-from hosts.linux import netlink_numbers as nl
-from hosts.linux.netlink import Message, attribute, number
-from topos.base.addressing import NETWORK, dotted_quad
-from topos.base.topology import Plug, Topology
+from pillarbox.experiments.lab.emulation.defaults import chosen_plane
+from pillarbox.experiments.lab.emulation.nodes import LabNode
+from pillarbox.experiments.lab.emulation.switch_tables import PORT, Ports, Table, adapts, tables
+from pillarbox.experiments.lab.linux import link_requests
+from pillarbox.experiments.lab.linux.namespaces import fabric, write_sysctl
+from pillarbox.hosts.base.failures import Failures
+from pillarbox.hosts.linux import netlink_numbers as nl
+from pillarbox.hosts.linux.netlink import Message, attribute, number
+from pillarbox.topos.base.addressing import NETWORK, dotted_quad
+from pillarbox.topos.base.topology import Plug, Topology
 
 RTNH_F_ONLINK = 4
 LOOPBACK = 1  # index of the loopback interface in every namespace

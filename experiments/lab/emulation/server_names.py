@@ -19,11 +19,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from experiments.lab.emulation.external_network import ADDRESS, OUTSIDE
-from experiments.lab.linux import sandbox
-from topos.base.addressing import End
-from topos.base.errors import PillarboxError, require
-from topos.base.topology import Topology
+from pillarbox.experiments.lab.emulation.external_network import ADDRESS, OUTSIDE
+from pillarbox.experiments.lab.linux import sandbox
+from pillarbox.topos.base.addressing import End
+from pillarbox.topos.base.errors import PillarboxError, require
+from pillarbox.topos.base.topology import Topology
 
 # Matches a server address in a command argument, as in root@4.3, http://4.3:80/, 4.3:/folder.
 _MENTION = re.compile(
@@ -57,7 +57,7 @@ def make_known(
 def hosts_lines(topology: Topology, *, port_addresses: bool = False) -> Iterator[str]:
     """Yield a line of /etc/hosts for each server, and for each port that has an address.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> list(hosts_lines(topos.parse("dcell,4,1")))[19]
     '10.0.0.20 4-3.dcell h19 4.3.dcell s4-3'
     """
@@ -88,7 +88,7 @@ def check_port_addresses(topology: Topology, port_addresses: bool) -> None:
 def with_ips(topology: Topology, words: Sequence[str], *, port_addresses: bool = True) -> list[str]:
     """Return a command with IP addresses in place of servers' addresses and host names.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> dcell = topos.parse("dcell,4,1")
     >>> " ".join(with_ips(dcell, "ping -i 0.2 -c 3 4.3".split()))
     'ping -i 0.2 -c 3 10.0.0.20'
@@ -101,13 +101,13 @@ def with_ips(topology: Topology, words: Sequence[str], *, port_addresses: bool =
 
     >>> with_ips(dcell, ["ping", "9.9"])
     Traceback (most recent call last):
-    topos.base.errors.PillarboxError: '9.9' is not a server of dcell,4,1: digit 9 is out of range: the numbers go from 0 to 4; ping would send to 9.0.0.9
+    pillarbox.topos.base.errors.PillarboxError: '9.9' is not a server of dcell,4,1: digit 9 is out of range: the numbers go from 0 to 4; ping would send to 9.0.0.9
 
     Nor does it get an address of a port in a lab without port addresses:
 
     >>> with_ips(dcell, ["ping", "4.3%0"], port_addresses=False)
     Traceback (most recent call last):
-    topos.base.errors.PillarboxError: ports have no addresses in this lab: up dcell,4,1 --port-addresses
+    pillarbox.topos.base.errors.PillarboxError: ports have no addresses in this lab: up dcell,4,1 --port-addresses
     """  # noqa: E501
     found, program = [], ""
     for before, word in zip(["", *words], words, strict=False):
@@ -120,7 +120,7 @@ def with_ips(topology: Topology, words: Sequence[str], *, port_addresses: bool =
 def line_with_ips(topology: Topology, line: str, *, port_addresses: bool = True) -> str:
     """Return a shell command line with IP addresses in place of servers; quoted words stay.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> line_with_ips(topos.parse("dcell,4,1"), "echo '4.3' \\\\4.3 >/tmp/x; ping -c1 h19|tail -1")
     "echo '4.3' \\\\4.3 >/tmp/x; ping -c1 10.0.0.20|tail -1"
     """

@@ -8,16 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from experiments.lab.emulation.defaults import usual_routing
-from experiments.lab.emulation.kits import check_kit
-from experiments.lab.linux import congestion, shaping
-from experiments.lab.linux.queueing import Queue
-from hosts.base.load import router_for
-from hosts.base.timers import timers_for
-from hosts.linux.multipath import MOST_SUBFLOWS
-from hosts.live.settings import MPTCP, TCP, LabSettings
-from topos.base.errors import InvalidValueError, PillarboxError, UnknownNameError, meant, require
-from topos.base.topology import Topology
+from pillarbox.experiments.lab.emulation.defaults import usual_routing
+from pillarbox.experiments.lab.emulation.kits import check_kit
+from pillarbox.experiments.lab.linux import congestion, shaping
+from pillarbox.experiments.lab.linux.queueing import Queue
+from pillarbox.hosts.base.load import router_for
+from pillarbox.hosts.base.timers import timers_for
+from pillarbox.hosts.linux.multipath import MOST_SUBFLOWS
+from pillarbox.hosts.live.settings import MPTCP, TCP, LabSettings
+from pillarbox.topos.base.errors import (
+    InvalidValueError,
+    PillarboxError,
+    UnknownNameError,
+    meant,
+    require,
+)
+from pillarbox.topos.base.topology import Topology
 
 PLANES = ("auto", "python", "ebpf", "ovs")
 LEAST_MTU, MOST_MTU = 576, 65000  # bytes; RFC 791's minimum, and 64 KiB minus headers
@@ -26,10 +32,10 @@ LEAST_MTU, MOST_MTU = 576, 65000  # bytes; RFC 791's minimum, and 64 KiB minus h
 def check_settings(topology: Topology, settings: LabSettings) -> None:
     """Raise InvalidValueError, which names the setting, if a setting is invalid for the network.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> check_settings(topos.parse("bcube,4,1"), LabSettings(rate_mbit=-5))
     Traceback (most recent call last):
-    topos.base.errors.InvalidValueError: a cable's rate is above 0 and at most 1e+06 Mbit/s, not -5
+    pillarbox.topos.base.errors.InvalidValueError: a cable's rate is above 0 and at most 1e+06 Mbit/s, not -5
     """
     for key, check in _CHECKS.items():
         try:

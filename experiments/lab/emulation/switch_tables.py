@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from hosts.base.algorithms import SHORTEST, algorithms, route
-from hosts.base.failures import NONE, Failures
-from topos.base.errors import require
-from topos.base.topology import Topology
+from pillarbox.hosts.base.algorithms import SHORTEST, algorithms, route
+from pillarbox.hosts.base.failures import NONE, Failures
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.topology import Topology
 
 Ports = tuple[int, ...]
 Table = dict[int, Ports]  # forwarding table of a switch: its ports to each reachable server
@@ -47,7 +47,7 @@ def tables(topology: Topology, routing: str, failures: Failures = NONE) -> list[
     --------
     The two-level table of an aggregation switch of pod 0: prefixes lead down, suffixes up.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> fattree = topos.parse("fattree,4")
     >>> table = tables(fattree, "two-level")[fattree.switch("s8")]
     >>> [table[fattree.server(address)] for address in ("0.0.1", "0.1.0", "2.0.0", "2.0.1")]

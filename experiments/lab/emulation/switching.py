@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from experiments.lab.emulation.defaults import chosen_plane
-from experiments.lab.emulation.lab_network import switches_form_loops
-from experiments.lab.emulation.ovs import OpenVSwitch, OvsMiniSwitches
-from experiments.lab.emulation.routers import Routers, Switches
-from experiments.lab.emulation.user_controller import UserControlledSwitches
-from hosts.base.algorithms import algorithms
-from hosts.live.settings import LabSettings
-from topos.base.errors import UnknownNameError, require
-from topos.base.topology import Topology
+from pillarbox.experiments.lab.emulation.defaults import chosen_plane
+from pillarbox.experiments.lab.emulation.lab_network import switches_form_loops
+from pillarbox.experiments.lab.emulation.ovs import OpenVSwitch, OvsMiniSwitches
+from pillarbox.experiments.lab.emulation.routers import Routers, Switches
+from pillarbox.experiments.lab.emulation.user_controller import UserControlledSwitches
+from pillarbox.hosts.base.algorithms import algorithms
+from pillarbox.hosts.live.settings import LabSettings
+from pillarbox.topos.base.errors import UnknownNameError, require
+from pillarbox.topos.base.topology import Topology
 
 BRIDGES, OVS = "bridges", OpenVSwitch.name
 

@@ -12,13 +12,13 @@ import socket
 import struct
 from typing import NamedTuple
 
-from experiments.lab.emulation.underlay import Underlay
-from experiments.lab.linux import cable_programs, link_requests
-from experiments.lab.linux.link_requests import End
-from experiments.lab.linux.namespaces import fabric
-from hosts.linux import netlink_numbers as nl
-from hosts.linux.bpf import BpfError, BpfObject
-from hosts.live.lab_programs import TUNNELS, build
+from pillarbox.experiments.lab.emulation.underlay import Underlay
+from pillarbox.experiments.lab.linux import cable_programs, link_requests
+from pillarbox.experiments.lab.linux.link_requests import End
+from pillarbox.experiments.lab.linux.namespaces import fabric
+from pillarbox.hosts.linux import netlink_numbers as nl
+from pillarbox.hosts.linux.bpf import BpfError, BpfObject
+from pillarbox.hosts.live.lab_programs import TUNNELS, build
 
 TRUNK, AT_MACHINE = "trunk", "pillarbox-trunk"
 TRUNK_MTU = 65535

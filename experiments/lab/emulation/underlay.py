@@ -6,15 +6,15 @@ import errno
 import os
 from collections.abc import Sequence
 
-from experiments.lab.linux import cable_programs, link_requests, offloads
-from experiments.lab.linux.link_requests import End, VxlanTunnel
-from experiments.lab.linux.namespaces import fabric
-from experiments.lab.linux.shaping import HEADER_ROOM
-from hosts.linux import netlink
-from hosts.linux import netlink_numbers as nl
-from hosts.linux.calls import current_namespace
-from hosts.linux.netlink import Netlink
-from topos.base.errors import require
+from pillarbox.experiments.lab.linux import cable_programs, link_requests, offloads
+from pillarbox.experiments.lab.linux.link_requests import End, VxlanTunnel
+from pillarbox.experiments.lab.linux.namespaces import fabric
+from pillarbox.experiments.lab.linux.shaping import HEADER_ROOM
+from pillarbox.hosts.linux import netlink
+from pillarbox.hosts.linux import netlink_numbers as nl
+from pillarbox.hosts.linux.calls import current_namespace
+from pillarbox.hosts.linux.netlink import Netlink
+from pillarbox.topos.base.errors import require
 
 PORT = 14789  # UDP port of the lab's VXLAN tunnels; clouds and containers use 4789
 LOOPBACK = 1  # index of the loopback interface in every namespace

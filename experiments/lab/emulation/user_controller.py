@@ -17,11 +17,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.lab.emulation.kits import application_file, kit_of_files
-from experiments.lab.emulation.ovs import READY_S, OpenVSwitch
-from hosts.base.failures import Failures
-from topos.base.errors import PillarboxError
-from topos.base.topology import Topology
+from pillarbox.experiments.lab.emulation.kits import application_file, kit_of_files
+from pillarbox.experiments.lab.emulation.ovs import READY_S, OpenVSwitch
+from pillarbox.hosts.base.failures import Failures
+from pillarbox.topos.base.errors import PillarboxError
+from pillarbox.topos.base.topology import Topology
 
 POLL_S = 0.1
 CONTROLLER = "controller"  # name of the controller's place in `exec`
@@ -76,7 +76,7 @@ class UserControlledSwitches(OpenVSwitch):
 def ports_outside_tree(topology: Topology, failures: Failures) -> set[tuple[int, int]]:
     """Return the switch ports to other switches, as node and port, outside a spanning tree.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> len(ports_outside_tree(topos.parse("tree,4,4"), Failures()))
     0
     >>> len(ports_outside_tree(topos.parse("fattree,4"), Failures()))  # 32 cables, 20 switches

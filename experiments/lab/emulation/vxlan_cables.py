@@ -22,19 +22,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from experiments.lab.emulation.cable_links import LabLink, panel_name
-from experiments.lab.emulation.lab_network import LabNet
-from experiments.lab.emulation.nodes import ApplicationIntf, LabIntf, LabNode, interface_index_in
-from experiments.lab.emulation.tunnel_programs import PATCH, EncapsulatedHalf, TunnelPrograms
-from experiments.lab.emulation.underlay import Underlay
-from experiments.lab.linux import cable_programs, link_requests, shaping
-from experiments.lab.linux.link_requests import End
-from experiments.lab.linux.namespaces import fabric
-from experiments.models import port_bursts
-from hosts.linux import netlink_numbers as nl
-from topos.base.emulated import emulated
-from topos.base.errors import UnsupportedError, require
-from topos.base.topology import Cable, Topology
+from pillarbox.experiments.lab.emulation.cable_links import LabLink, panel_name
+from pillarbox.experiments.lab.emulation.lab_network import LabNet
+from pillarbox.experiments.lab.emulation.nodes import (
+    ApplicationIntf,
+    LabIntf,
+    LabNode,
+    interface_index_in,
+)
+from pillarbox.experiments.lab.emulation.tunnel_programs import (
+    PATCH,
+    EncapsulatedHalf,
+    TunnelPrograms,
+)
+from pillarbox.experiments.lab.emulation.underlay import Underlay
+from pillarbox.experiments.lab.linux import cable_programs, link_requests, shaping
+from pillarbox.experiments.lab.linux.link_requests import End
+from pillarbox.experiments.lab.linux.namespaces import fabric
+from pillarbox.experiments.models import port_bursts
+from pillarbox.hosts.linux import netlink_numbers as nl
+from pillarbox.topos.base.emulated import emulated
+from pillarbox.topos.base.errors import UnsupportedError, require
+from pillarbox.topos.base.topology import Cable, Topology
 
 # how tunnels carry TCP's super-packets: unchanged, packed by eBPF, or not
 WHOLE, PACKED, SINGLE = "whole", "packed", "single"

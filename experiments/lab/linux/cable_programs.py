@@ -15,8 +15,8 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from experiments.lab.linux import classic_filters
-from experiments.lab.linux.classic_filters import (
+from pillarbox.experiments.lab.linux import classic_filters
+from pillarbox.experiments.lab.linux.classic_filters import (
     ACT_SHOT,
     ACT_STOLEN,
     ACT_UNSPEC,
@@ -25,17 +25,17 @@ from experiments.lab.linux.classic_filters import (
     INNER_PROTOCOL_AT,
     IP_PROTOCOL_AT,
 )
-from experiments.lab.linux.link_requests import mac_bytes
-from hosts.linux import bpf
-from hosts.linux import instructions as ebpf
-from hosts.linux import netlink_numbers as nl
-from hosts.linux.instructions import R0, R1, R2, R3, R6, R7, R8, R9
-from hosts.linux.netlink import Message, Netlink, attribute, number, tc_header, text
-from hosts.live.devices import PAST_SHAPERS
-from hosts.wire.dcn import FIRST_MESSAGE, MESSAGE_MASK, Protocol
-from hosts.wire.frame import ETH_DCN, ETH_IP
-from hosts.wire.ipv4 import IP_IN_IP
-from topos.base.errors import KernelError
+from pillarbox.experiments.lab.linux.link_requests import mac_bytes
+from pillarbox.hosts.linux import bpf
+from pillarbox.hosts.linux import instructions as ebpf
+from pillarbox.hosts.linux import netlink_numbers as nl
+from pillarbox.hosts.linux.instructions import R0, R1, R2, R3, R6, R7, R8, R9
+from pillarbox.hosts.linux.netlink import Message, Netlink, attribute, number, tc_header, text
+from pillarbox.hosts.live.devices import PAST_SHAPERS
+from pillarbox.hosts.wire.dcn import FIRST_MESSAGE, MESSAGE_MASK, Protocol
+from pillarbox.hosts.wire.frame import ETH_DCN, ETH_IP
+from pillarbox.hosts.wire.ipv4 import IP_IN_IP
+from pillarbox.topos.base.errors import KernelError
 
 GET_PRANDOM_U32, CLONE_REDIRECT, REDIRECT, REDIRECT_PEER = 7, 13, 23, 155  # BPF helper functions
 TO_INGRESS = 1

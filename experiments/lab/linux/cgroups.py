@@ -27,7 +27,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from experiments.base.processes import proc_field
+from pillarbox.experiments.base.processes import proc_field
 
 NAME = "pillarbox.programs-"
 PROGRAMS_SUFFIX = "-programs"  # suffix of the name of the cgroup for programs on servers

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import struct
 
-from hosts.linux import netlink_numbers as nl
-from hosts.linux.netlink import attribute, number, text
-from hosts.wire.dcn import FIRST_MESSAGE, MESSAGE_MASK
-from hosts.wire.frame import ETH_DCN, ETH_IP
-from hosts.wire.ipv4 import IP_IN_IP
+from pillarbox.hosts.linux import netlink_numbers as nl
+from pillarbox.hosts.linux.netlink import attribute, number, text
+from pillarbox.hosts.wire.dcn import FIRST_MESSAGE, MESSAGE_MASK
+from pillarbox.hosts.wire.frame import ETH_DCN, ETH_IP
+from pillarbox.hosts.wire.ipv4 import IP_IN_IP
 
 # Opcodes of classic BPF (linux/filter.h, linux/bpf_common.h).
 LOAD_WORD, LOAD_HALF, LOAD_BYTE = 0x20, 0x28, 0x30

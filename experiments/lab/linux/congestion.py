@@ -14,10 +14,16 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from hosts.linux.bpf import may_load_programs
-from hosts.linux.struct_ops import CongestionControl, NameTakenError
-from hosts.live.lab_programs import COMPILER, compile_into
-from topos.base.errors import NotPermittedError, PillarboxError, UnsupportedError, meant, require
+from pillarbox.hosts.linux.bpf import may_load_programs
+from pillarbox.hosts.linux.struct_ops import CongestionControl, NameTakenError
+from pillarbox.hosts.live.lab_programs import COMPILER, compile_into
+from pillarbox.topos.base.errors import (
+    NotPermittedError,
+    PillarboxError,
+    UnsupportedError,
+    meant,
+    require,
+)
 
 CONTROLS = Path(__file__).parents[1] / "controls"
 SUFFIX = ".bpf.c"

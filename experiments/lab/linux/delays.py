@@ -7,9 +7,9 @@ Super-packets arrive whole and with unfinished checksums (PACKET_VNET_HDR), and 
 kernel knows their headers, else as single frames (`sendable`). Frames that do not fit into a queue
 of 64 MB are dropped, as on any long cable with too much traffic.
 
-`FrameDelayer` is the lab's handle: it starts ``python -m experiments.lab.linux.delays`` in the
-fabric and sends the cables in lines of JSON. When the lab dies, the process's standard input is
-closed, and the process ends.
+`FrameDelayer` is the lab's handle: it starts ``python -m pillarbox.experiments.lab.linux.delays``
+in the fabric and sends the cables in lines of JSON. When the lab dies, the process's standard input
+is closed, and the process ends.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ import time
 from collections import deque
 from typing import Any
 
-from experiments.base.interpreter import module_command
-from hosts.linux.calls import (
+from pillarbox.experiments.base.interpreter import module_command
+from pillarbox.hosts.linux.calls import (
     bind_to_interface,
     minimise_timer_slack,
     readable,
     set_buffer_bytes,
 )
-from hosts.linux.rights import take_role
-from hosts.wire.frame import ETH_DCN, ETH_IP
-from topos.base.errors import PillarboxError
+from pillarbox.hosts.linux.rights import take_role
+from pillarbox.hosts.wire.frame import ETH_DCN, ETH_IP
+from pillarbox.topos.base.errors import PillarboxError
 
 SOL_PACKET, PACKET_VNET_HDR, PACKET_IGNORE_OUTGOING = 263, 15, 23
 ETH_P_ALL = 0x0003
@@ -84,7 +84,7 @@ class FrameDelayer:
         with self._lock:
             if self._process is None:
                 self._process = subprocess.Popen(
-                    module_command("experiments.lab.linux.delays"),
+                    module_command("pillarbox.experiments.lab.linux.delays"),
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     text=True,

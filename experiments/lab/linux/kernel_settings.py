@@ -25,14 +25,14 @@ from typing import IO
 
 import click
 
-from experiments.base.files import is_private, private_folder
-from experiments.base.processes import proc_field
-from experiments.lab.linux import shaping
-from experiments.lab.linux.link_requests import End, cable
-from hosts.linux import tcx
-from hosts.linux.calls import current_namespace, in_new_namespace
-from hosts.linux.netlink import Netlink
-from topos.base.errors import require
+from pillarbox.experiments.base.files import is_private, private_folder
+from pillarbox.experiments.base.processes import proc_field
+from pillarbox.experiments.lab.linux import shaping
+from pillarbox.experiments.lab.linux.link_requests import End, cable
+from pillarbox.hosts.linux import tcx
+from pillarbox.hosts.linux.calls import current_namespace, in_new_namespace
+from pillarbox.hosts.linux.netlink import Netlink
+from pillarbox.topos.base.errors import require
 
 HELD = Path("/run/pillarbox/settings")  # lock file, locked by each lab while it runs
 LOCK_FILE_MODE = 0o600  # mode of the lock file: any user who can open it could lock it

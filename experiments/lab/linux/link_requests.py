@@ -1,4 +1,4 @@
-"""Rtnetlink requests for links, addresses, routes and neighbours (see `hosts.linux.netlink`)."""
+"""Rtnetlink requests for links, addresses, routes and neighbours (see `pillarbox.hosts.linux.netlink`)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import socket
 import struct
 from typing import NamedTuple
 
-from hosts.linux import netlink_numbers as nl
-from hosts.linux.netlink import Message, attribute, interface, number, text
+from pillarbox.hosts.linux import netlink_numbers as nl
+from pillarbox.hosts.linux.netlink import Message, attribute, interface, number, text
 
 STP_DELAY_CS = 200  # minimum forward delay of the STP standard, in 1/100 s
 TUNNEL_TTL = 64  # time to live of a VXLAN tunnel's outer IP packets

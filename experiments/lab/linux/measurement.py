@@ -21,8 +21,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from experiments.base.interpreter import code_command
-from experiments.base.processes import peak_mib
+from pillarbox.experiments.base.interpreter import code_command
+from pillarbox.experiments.base.processes import peak_mib
 
 CHILD = f"from {__name__} import child; child(sys.argv[1])"  # Python code of a child process
 

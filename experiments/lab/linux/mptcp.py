@@ -1,12 +1,12 @@
 """Multipath TCP of the servers: limits and endpoints of the kernel's path manager, and sockets.
 
-A server's application interface has an address for each port (`topos.base.addressing`). A client
-opens a Multipath TCP connection between the primary addresses of two servers; the routers pin its
-first subflow to the client's port 0. The *endpoints* set here are the addresses of the client's
-ports 1, 2, ...: the kernel opens a subflow from each of them, and the routers pin it to that port.
-So a connection has one subflow by each port of the client, on disjoint paths, whichever end the
-client is. No address is announced to the peer (ADD_ADDR): a subflow from each port of both ends
-would be on the same cables again.
+A server's application interface has an address for each port (`pillarbox.topos.base.addressing`). A
+client opens a Multipath TCP connection between the primary addresses of two servers; the routers
+pin its first subflow to the client's port 0. The *endpoints* set here are the addresses of the
+client's ports 1, 2, ...: the kernel opens a subflow from each of them, and the routers pin it to
+that port. So a connection has one subflow by each port of the client, on disjoint paths, whichever
+end the client is. No address is announced to the peer (ADD_ADDR): a subflow from each port of both
+ends would be on the same cables again.
 
 A program opens Multipath TCP sockets with the protocol number IPPROTO_MPTCP. For programs that do
 not, a preloaded library opens them (`mptcp_sockets.c`), which is compiled when it is first used.
@@ -25,15 +25,15 @@ from collections.abc import Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
-from experiments.lab.linux.namespaces import write_sysctl
-from hosts.linux import netlink
-from hosts.linux import netlink_numbers as nl
-from hosts.linux.calls import in_new_namespace
-from hosts.linux.multipath import MOST_SUBFLOWS
-from hosts.live.lab_programs import BUILD, compiled_once
-from topos.base.addressing import dotted_quad
-from topos.base.errors import PillarboxError, UnsupportedError, require
-from topos.base.topology import Topology
+from pillarbox.experiments.lab.linux.namespaces import write_sysctl
+from pillarbox.hosts.linux import netlink
+from pillarbox.hosts.linux import netlink_numbers as nl
+from pillarbox.hosts.linux.calls import in_new_namespace
+from pillarbox.hosts.linux.multipath import MOST_SUBFLOWS
+from pillarbox.hosts.live.lab_programs import BUILD, compiled_once
+from pillarbox.topos.base.addressing import dotted_quad
+from pillarbox.topos.base.errors import PillarboxError, UnsupportedError, require
+from pillarbox.topos.base.topology import Topology
 
 PATH_MANAGER = "mptcp_pm"  # generic netlink family of the kernel's path manager
 MOST_FURTHER = MOST_SUBFLOWS - 1  # the kernel's limit of further subflows, and of endpoints
@@ -91,7 +91,7 @@ def subflow_ports(topology: Topology, server: int, subflows: int | None) -> list
     The first subflow belongs to port 0. Ports without a cable have no subflow. A connection has at
     most MOST_SUBFLOWS.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> bcube = topos.parse("bcube,4,2")
     >>> subflow_ports(bcube, 0, None), subflow_ports(bcube, 0, 2)
     ([1, 2], [1])

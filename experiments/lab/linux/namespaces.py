@@ -20,9 +20,9 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
-from experiments.lab.linux.link_requests import delete_group
-from experiments.lab.linux.program_places import InterfacePrograms
-from hosts.linux.calls import (
+from pillarbox.experiments.lab.linux.link_requests import delete_group
+from pillarbox.experiments.lab.linux.program_places import InterfacePrograms
+from pillarbox.hosts.linux.calls import (
     CLONE_NEWNET,
     current_host_name,
     current_namespace,
@@ -30,8 +30,8 @@ from hosts.linux.calls import (
     new_host_name,
     unshare,
 )
-from hosts.linux.netlink import Message, Netlink
-from topos.base.errors import PillarboxError
+from pillarbox.hosts.linux.netlink import Message, Netlink
+from pillarbox.topos.base.errors import PillarboxError
 
 # First interface index of labs, far above those that the kernel assigns itself.
 FIRST_INDEX = 1 << 20

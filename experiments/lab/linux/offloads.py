@@ -6,7 +6,7 @@ import socket
 import struct
 from collections.abc import Sequence
 
-from hosts.linux.calls import ethtool
+from pillarbox.hosts.linux.calls import ethtool
 
 ETHTOOL_GSTRINGS, ETHTOOL_GFEATURES, ETHTOOL_SFEATURES = 0x1B, 0x3A, 0x3B
 ETH_SS_FEATURES, ETH_GSTRING_LEN, MOST_FEATURES = 4, 32, 128

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cached_property, partial
 
-from experiments.lab.linux import cable_programs
-from hosts.linux import netlink_numbers as nl
-from hosts.linux import tcx
-from hosts.linux.bpf import may_load_programs
-from topos.base.errors import NotPermittedError, PillarboxError, require
+from pillarbox.experiments.lab.linux import cable_programs
+from pillarbox.hosts.linux import netlink_numbers as nl
+from pillarbox.hosts.linux import tcx
+from pillarbox.hosts.linux.bpf import may_load_programs
+from pillarbox.topos.base.errors import NotPermittedError, PillarboxError, require
 
 
 def classic_filter_of(program: bytes, deed: str) -> bytes:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from hosts.linux import netlink_numbers as nl
-from hosts.linux.netlink import TC, Netlink, attributes, tc_header
+from pillarbox.hosts.linux import netlink_numbers as nl
+from pillarbox.hosts.linux.netlink import TC, Netlink, attributes, tc_header
 
 HTB = b"htb\0"
 ALL_INTERFACES = tc_header(0, 0, 0)

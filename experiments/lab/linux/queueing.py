@@ -18,14 +18,14 @@ import re
 import struct
 from typing import NamedTuple
 
-from experiments.lab.linux import cable_programs
-from experiments.models.port_bursts import AT_ONCE_S
-from hosts.linux import bpf as kernel
-from hosts.linux import instructions as ebpf
-from hosts.linux import netlink_numbers as nl
-from hosts.linux.instructions import R0, R1, R2, R3, R4, R5, R6, R7, R8, R10
-from hosts.linux.netlink import attribute
-from topos.base.errors import PillarboxError, UnknownNameError, require
+from pillarbox.experiments.lab.linux import cable_programs
+from pillarbox.experiments.models.port_bursts import AT_ONCE_S
+from pillarbox.hosts.linux import bpf as kernel
+from pillarbox.hosts.linux import instructions as ebpf
+from pillarbox.hosts.linux import netlink_numbers as nl
+from pillarbox.hosts.linux.instructions import R0, R1, R2, R3, R4, R5, R6, R7, R8, R10
+from pillarbox.hosts.linux.netlink import attribute
+from pillarbox.topos.base.errors import PillarboxError, UnknownNameError, require
 
 DROPTAIL, CODEL, FQ_CODEL, ECN = "droptail", "codel", "fq_codel", "ecn"
 KINDS = (DROPTAIL, CODEL, FQ_CODEL, ECN)

@@ -33,11 +33,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-from experiments.base.files import private_folder, runtime_folder
-from experiments.lab.linux import cgroups
-from experiments.lab.linux.namespaces import write_sysctl
-from hosts.linux import user_namespace
-from hosts.linux.calls import (
+from pillarbox.experiments.base.files import private_folder, runtime_folder
+from pillarbox.experiments.lab.linux import cgroups
+from pillarbox.experiments.lab.linux.namespaces import write_sysctl
+from pillarbox.hosts.linux import user_namespace
+from pillarbox.hosts.linux.calls import (
     CLONE_NEWIPC,
     CLONE_NEWNET,
     CLONE_NEWNS,
@@ -56,8 +56,8 @@ from hosts.linux.calls import (
     readable,
     unshare,
 )
-from hosts.linux.rights import MACHINE, give_up_capabilities, take_role
-from topos.base.errors import PillarboxError
+from pillarbox.hosts.linux.rights import MACHINE, give_up_capabilities, take_role
+from pillarbox.topos.base.errors import PillarboxError
 
 PASSED_IN = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 WAITED_FOR = {*PASSED_IN, signal.SIGCHLD}

@@ -29,13 +29,17 @@ import struct
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments.lab.linux import cable_programs, classic_filters, queueing
-from experiments.lab.linux.namespaces import Namespace
-from experiments.lab.linux.queueing import Queue
-from experiments.models.port_bursts import AT_ONCE_S, MOST_SUPER_PACKET, super_packet_bytes
-from hosts.linux import netlink_numbers as nl
-from hosts.linux.bpf import may_load_programs
-from hosts.linux.netlink import (
+from pillarbox.experiments.lab.linux import cable_programs, classic_filters, queueing
+from pillarbox.experiments.lab.linux.namespaces import Namespace
+from pillarbox.experiments.lab.linux.queueing import Queue
+from pillarbox.experiments.models.port_bursts import (
+    AT_ONCE_S,
+    MOST_SUPER_PACKET,
+    super_packet_bytes,
+)
+from pillarbox.hosts.linux import netlink_numbers as nl
+from pillarbox.hosts.linux.bpf import may_load_programs
+from pillarbox.hosts.linux.netlink import (
     Message,
     NetlinkError,
     attribute,
@@ -44,8 +48,8 @@ from hosts.linux.netlink import (
     tc_header,
     text,
 )
-from hosts.live.devices import PAST_SHAPERS
-from topos.base.errors import NotPermittedError, PillarboxError, UnsupportedError, require
+from pillarbox.hosts.live.devices import PAST_SHAPERS
+from pillarbox.topos.base.errors import NotPermittedError, PillarboxError, UnsupportedError, require
 
 # sysfs file of HTB's hysteresis, a setting of the whole machine: packets leave in bursts
 HYSTERESIS = Path("/sys/module/sch_htb/parameters/htb_hysteresis")

@@ -31,11 +31,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from experiments.base.files import private_folder
-from experiments.lab.linux import cgroups, kernel_settings, link_requests
-from experiments.lab.linux.namespaces import FIRST_GROUP, fabric, set_lab_slot
-from hosts.linux import netlink
-from topos.base.errors import NotPermittedError, PillarboxError, require
+from pillarbox.experiments.base.files import private_folder
+from pillarbox.experiments.lab.linux import cgroups, kernel_settings, link_requests
+from pillarbox.experiments.lab.linux.namespaces import FIRST_GROUP, fabric, set_lab_slot
+from pillarbox.hosts.linux import netlink
+from pillarbox.topos.base.errors import NotPermittedError, PillarboxError, require
 
 RUNS = Path("/run/pillarbox")
 SLOTS = range(1, 1000)  # numbers of registered labs; slot 0 is for networks without a record

@@ -10,7 +10,7 @@ import tty
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from hosts.linux.calls import readable
+from pillarbox.hosts.linux.calls import readable
 
 CHUNK = 1 << 16
 

@@ -27,19 +27,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import NamedTuple, NoReturn
 
-from experiments.base.text import printable
-from experiments.lab.linux.namespaces import write_sysctl
-from experiments.lab.linux.terminals import copy, raw, same_size
-from hosts.base.file_ownership import is_machine_root
-from hosts.linux import user_namespace
-from hosts.linux.calls import (
+from pillarbox.experiments.base.text import printable
+from pillarbox.experiments.lab.linux.namespaces import write_sysctl
+from pillarbox.experiments.lab.linux.terminals import copy, raw, same_size
+from pillarbox.hosts.base.file_ownership import is_machine_root
+from pillarbox.hosts.linux import user_namespace
+from pillarbox.hosts.linux.calls import (
     close_files,
     die_with_parent,
     forbid_new_rights,
     leave_session_keyring,
 )
-from hosts.linux.rights import drop_capabilities, limit_capabilities
-from topos.base.errors import NotPermittedError, UnknownNameError, require
+from pillarbox.hosts.linux.rights import drop_capabilities, limit_capabilities
+from pillarbox.topos.base.errors import NotPermittedError, UnknownNameError, require
 
 NOT_FOUND = 127  # exit code for a program that cannot be run, as in a shell
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"

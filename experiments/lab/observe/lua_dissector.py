@@ -1,7 +1,7 @@
 """Wireshark dissector, generated from the header layouts that servers use.
 
-Each header's layout is defined once, in `hosts.wire`; ``dissector.lua`` interprets tables of
-layouts. So a new field in a layout is dissected without further code.
+Each header's layout is defined once, in `pillarbox.hosts.wire`; ``dissector.lua`` interprets tables
+of layouts. So a new field in a layout is dissected without further code.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from hosts.base.network import headers
-from hosts.wire import dcn, ficonn, ipv4
-from hosts.wire.dcn import MOST_UID, Protocol
-from hosts.wire.frame import ETH_DCN
-from hosts.wire.header import WORD_BYTES, Header
-from hosts.wire.header_layout import Field, HeaderLayout
-from hosts.wire.messages import BODIES
-from topos.base.topology import Topology
+from pillarbox.hosts.base.network import headers
+from pillarbox.hosts.wire import dcn, ficonn, ipv4
+from pillarbox.hosts.wire.dcn import MOST_UID, Protocol
+from pillarbox.hosts.wire.frame import ETH_DCN
+from pillarbox.hosts.wire.header import WORD_BYTES, Header
+from pillarbox.hosts.wire.header_layout import Field, HeaderLayout
+from pillarbox.hosts.wire.messages import BODIES
+from pillarbox.topos.base.topology import Topology
 
 RUNTIME = Path(__file__).with_name("dissector.lua")
 MOST_NAMED = 100_000  # maximum number of servers whose addresses Wireshark shows

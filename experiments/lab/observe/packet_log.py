@@ -17,21 +17,28 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy
 
-from experiments.models.fluid.directed_links import link_at
-from experiments.models.packets.packet_log import NO_LINK
-from hosts.linux import tcx
-from hosts.linux.bpf import MAP_CREATE, BpfObject, Map, call_bpf, load_program, refusal_error
-from hosts.linux.calls import inside
-from hosts.linux.entrance import PROG_ARRAY
-from hosts.linux.instructions import entry_program
-from hosts.live.devices import APPLICATION_INTERFACE
-from hosts.live.lab_programs import FORWARD, build
-from topos.base.errors import UnsupportedError, require
+from pillarbox.experiments.models.fluid.directed_links import link_at
+from pillarbox.experiments.models.packets.packet_log import NO_LINK
+from pillarbox.hosts.linux import tcx
+from pillarbox.hosts.linux.bpf import (
+    MAP_CREATE,
+    BpfObject,
+    Map,
+    call_bpf,
+    load_program,
+    refusal_error,
+)
+from pillarbox.hosts.linux.calls import inside
+from pillarbox.hosts.linux.entrance import PROG_ARRAY
+from pillarbox.hosts.linux.instructions import entry_program
+from pillarbox.hosts.live.devices import APPLICATION_INTERFACE
+from pillarbox.hosts.live.lab_programs import FORWARD, build
+from pillarbox.topos.base.errors import UnsupportedError, require
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.lab.emulation.lab import Lab
 
 SOURCE = FORWARD.with_name("packet_log.bpf.c")
 PROGRAMS = ("log_frame", "log_ip")

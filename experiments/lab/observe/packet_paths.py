@@ -18,19 +18,19 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments.lab.observe.pcapng import CapturedFrame, Reader
-from hosts.base.algorithms import algorithms, route
-from hosts.base.failures import Failures, parse_failures
-from hosts.base.network import header_of
-from hosts.base.pinned_paths import pinned_path
-from hosts.wire.dcn import DCN, Protocol
-from hosts.wire.frame import ETH_DCN, ETH_IP
-from hosts.wire.header_layout import WireError
-from hosts.wire.ipv4 import IP_IN_IP, Ipv4Header
-from topos.base.addressing import NO_PORTS, End, EndPorts
-from topos.base.errors import PillarboxError, require
-from topos.base.spec import parse
-from topos.base.topology import Topology
+from pillarbox.experiments.lab.observe.pcapng import CapturedFrame, Reader
+from pillarbox.hosts.base.algorithms import algorithms, route
+from pillarbox.hosts.base.failures import Failures, parse_failures
+from pillarbox.hosts.base.network import header_of
+from pillarbox.hosts.base.pinned_paths import pinned_path
+from pillarbox.hosts.wire.dcn import DCN, Protocol
+from pillarbox.hosts.wire.frame import ETH_DCN, ETH_IP
+from pillarbox.hosts.wire.header_layout import WireError
+from pillarbox.hosts.wire.ipv4 import IP_IN_IP, Ipv4Header
+from pillarbox.topos.base.addressing import NO_PORTS, End, EndPorts
+from pillarbox.topos.base.errors import PillarboxError, require
+from pillarbox.topos.base.spec import parse
+from pillarbox.topos.base.topology import Topology
 
 ETHERNET_BYTES = 14
 PORT_SHIFT = 32  # position of the port number in a MAC address; lower bits hold the node

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO, NamedTuple
 
-from topos.base.errors import PillarboxError
+from pillarbox.topos.base.errors import PillarboxError
 
 SECTION, INTERFACE, FRAME = 0x0A0D0D0A, 1, 6
 BYTE_ORDER = 0x1A2B3C4D

@@ -11,11 +11,11 @@ from contextlib import AbstractContextManager
 from itertools import count
 from typing import Any
 
-from hosts.linux.calls import readable
-from hosts.wire.header_layout import WireError, checksum
-from hosts.wire.ipv4 import ECHO, ICMP, Ipv4Header
-from topos.base.addressing import End, dotted_quad
-from topos.base.topology import Topology
+from pillarbox.hosts.linux.calls import readable
+from pillarbox.hosts.wire.header_layout import WireError, checksum
+from pillarbox.hosts.wire.ipv4 import ECHO, ICMP, Ipv4Header
+from pillarbox.topos.base.addressing import End, dotted_quad
+from pillarbox.topos.base.topology import Topology
 
 REQUEST, REPLY = 8, 0
 WAIT_S = 1.0

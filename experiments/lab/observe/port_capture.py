@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import BinaryIO, NamedTuple
 
-from experiments.lab.observe.pcapng import Interface, Writer
-from hosts.linux.calls import inside, readable, set_buffer_bytes
-from hosts.wire.dcn import Protocol
-from hosts.wire.frame import ETH_DCN
+from pillarbox.experiments.lab.observe.pcapng import Interface, Writer
+from pillarbox.hosts.linux.calls import inside, readable, set_buffer_bytes
+from pillarbox.hosts.wire.dcn import Protocol
+from pillarbox.hosts.wire.frame import ETH_DCN
 
 ETH_P_ALL = 3
 SO_TIMESTAMPNS = 35

@@ -1,7 +1,7 @@
 """Paths of marked packets among switches, observed at every port at which they arrive.
 
 Switches keep no trace of single packets. So a packet socket listens at all their ports for packets
-with a mark (`hosts.wire.marks`). This works with bridges, routers and Open vSwitch alike.
+with a mark (`pillarbox.hosts.wire.marks`). This works with bridges, routers and Open vSwitch alike.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 import socket
 from typing import Any
 
-from hosts.linux.calls import attach_filter
-from hosts.linux.sieve import ByteTest, classic_filter
-from hosts.wire.frame import ETH_IP
-from hosts.wire.marks import serial_of
+from pillarbox.hosts.linux.calls import attach_filter
+from pillarbox.hosts.linux.sieve import ByteTest, classic_filter
+from pillarbox.hosts.wire.frame import ETH_IP
+from pillarbox.hosts.wire.marks import serial_of
 
 ETH_P_ALL = 0x0003
 PACKET_IGNORE_OUTGOING = 23

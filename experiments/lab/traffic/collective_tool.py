@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from experiments.lab.traffic.collective_worker import CollectiveTask
-from experiments.lab.traffic.generator import Generator
-from experiments.models.workloads.collectives.plan import CollectivePlan
-from experiments.models.workloads.flows import Flow, FlowResult, Sending
+from pillarbox.experiments.lab.traffic.collective_worker import CollectiveTask
+from pillarbox.experiments.lab.traffic.generator import Generator
+from pillarbox.experiments.models.workloads.collectives.plan import CollectivePlan
+from pillarbox.experiments.models.workloads.flows import Flow, FlowResult, Sending
 
 if TYPE_CHECKING:
-    from experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.lab.emulation.lab import Lab
 
 
 class TransferResult(NamedTuple):
@@ -31,7 +31,7 @@ class Collective(Generator):
     """Traffic tool that runs a collective operation with real data, in one process."""
 
     name = "collective"
-    worker = "experiments.lab.traffic.collective_worker"
+    worker = "pillarbox.experiments.lab.traffic.collective_worker"
     most_processes = 1
 
     def __init__(

@@ -23,14 +23,14 @@ from typing import Any, TypeAlias
 import numpy
 from numpy.typing import NDArray
 
-from experiments.lab.traffic.generator_sockets import FlowConnection
-from experiments.lab.traffic.generator_worker import (
+from pillarbox.experiments.lab.traffic.generator_sockets import FlowConnection
+from pillarbox.experiments.lab.traffic.generator_worker import (
     FlowEventLoop,
     GeneratorTask,
     ServerDeathReader,
     main,
 )
-from experiments.models.workloads.collectives.graph import Transfer, TransferGraph
+from pillarbox.experiments.models.workloads.collectives.graph import Transfer, TransferGraph
 
 Numbers: TypeAlias = NDArray[numpy.int32]
 ELEMENT_BYTES = 4

@@ -19,8 +19,8 @@ from collections import deque
 from collections.abc import Iterator
 from itertools import islice
 
-from experiments.lab.traffic.generator_sockets import FlowConnection
-from experiments.lab.traffic.generator_worker import (
+from pillarbox.experiments.lab.traffic.generator_sockets import FlowConnection
+from pillarbox.experiments.lab.traffic.generator_worker import (
     FlowEventLoop,
     GeneratorTask,
     ServerDeathReader,

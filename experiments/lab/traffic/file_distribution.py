@@ -15,21 +15,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from experiments.lab.traffic.distribution_worker import DistributionTask
-from experiments.lab.traffic.generator import Generator
-from experiments.models.workloads.distribution_plan import (
+from pillarbox.experiments.lab.traffic.distribution_worker import DistributionTask
+from pillarbox.experiments.lab.traffic.generator import Generator
+from pillarbox.experiments.models.workloads.distribution_plan import (
     DistributionPlan,
     nearest_servers,
     plan_of,
 )
-from experiments.models.workloads.flows import COMPLETED, Flow, Sending
-from experiments.models.workloads.patterns import flows_of
-from experiments.models.workloads.workload import Workload
-from topos.base.errors import require
-from topos.base.topology import Topology
+from pillarbox.experiments.models.workloads.flows import COMPLETED, Flow, Sending
+from pillarbox.experiments.models.workloads.patterns import flows_of
+from pillarbox.experiments.models.workloads.workload import Workload
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.topology import Topology
 
 if TYPE_CHECKING:
-    from experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.lab.emulation.lab import Lab
 
 DISTRIBUTE = "distribute"  # workload option that turns a pattern into a file distribution
 SEVERAL = "one-to-several"
@@ -48,7 +48,7 @@ class FileDistributionTool(Generator):
     """Traffic tool that distributes a file from one server to others, in one process."""
 
     name = "distribution"
-    worker = "experiments.lab.traffic.distribution_worker"
+    worker = "pillarbox.experiments.lab.traffic.distribution_worker"
     most_processes = 1
 
     def __init__(
@@ -100,7 +100,7 @@ def plan_for(topology: Topology, workload: Workload, seed: int) -> DistributionP
     The pattern's options define source and receivers; if one-to-several has no named receivers,
     they are the source's neighbours at different ports, not random servers.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> workload = Workload("one-to-several", 1000, options={"distribute": True})
     >>> plan_for(topos.parse("bcube,4,1"), workload, seed=1).trees
     (((0, 1), (1, 5), (5, 4)), ((0, 4), (4, 5), (5, 1)))

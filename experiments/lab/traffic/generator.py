@@ -19,15 +19,19 @@ from dataclasses import astuple
 from mmap import mmap
 from typing import TYPE_CHECKING, Any
 
-from experiments.lab.linux.congestion import in_kernel
-from experiments.lab.traffic.generator_process import ANSWER_S, GeneratorProcess, last_log_line
-from experiments.lab.traffic.generator_worker import (
+from pillarbox.experiments.lab.linux.congestion import in_kernel
+from pillarbox.experiments.lab.traffic.generator_process import (
+    ANSWER_S,
+    GeneratorProcess,
+    last_log_line,
+)
+from pillarbox.experiments.lab.traffic.generator_worker import (
     BOARD_BYTES,
     ROW,
     SUBFLOW_ROW,
     GeneratorTask,
 )
-from experiments.models.workloads.flows import (
+from pillarbox.experiments.models.workloads.flows import (
     Flow,
     FlowResult,
     Interval,
@@ -35,11 +39,11 @@ from experiments.models.workloads.flows import (
     Sending,
     SubflowInterval,
 )
-from hosts.live.settings import MPTCP, TCP
-from topos.base.errors import PillarboxError, UnsupportedError, require
+from pillarbox.hosts.live.settings import MPTCP, TCP
+from pillarbox.topos.base.errors import PillarboxError, UnsupportedError, require
 
 if TYPE_CHECKING:
-    from experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.lab.emulation.lab import Lab
 
 MOST_ROWS_PER_S = (
     5000  # maximum report rows of all flows per second, which limits their processor time
@@ -55,9 +59,7 @@ class Generator:
     """Built-in traffic generator: sends flows from one child process per processor."""
 
     name = "generator"
-    worker = (
-        "experiments.lab.traffic.generator_worker"  # Python module that each child process runs
-    )
+    worker = "pillarbox.experiments.lab.traffic.generator_worker"  # Python module that each child process runs
     most_processes = min(len(os.sched_getaffinity(0)), MOST_PROCESSES)
 
     def __init__(

@@ -8,11 +8,11 @@ import subprocess
 from pathlib import Path
 from typing import IO, Any
 
-from experiments.base.interpreter import module_command
-from experiments.lab.traffic.generator_sockets import MOST_CONNECT_S
-from experiments.lab.traffic.generator_worker import GeneratorTask
-from hosts.linux.calls import readable
-from topos.base.errors import PillarboxError, require
+from pillarbox.experiments.base.interpreter import module_command
+from pillarbox.experiments.lab.traffic.generator_sockets import MOST_CONNECT_S
+from pillarbox.experiments.lab.traffic.generator_worker import GeneratorTask
+from pillarbox.hosts.linux.calls import readable
+from pillarbox.topos.base.errors import PillarboxError, require
 
 ANSWER_S = 15.0  # seconds that a generator process may answer later than its own time limits
 

@@ -19,8 +19,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-from experiments.models.workloads.flows import Flow, Reordering
-from hosts.linux.calls import enter
+from pillarbox.experiments.models.workloads.flows import Flow, Reordering
+from pillarbox.hosts.linux.calls import enter
 
 # Number of TCP connections set up in parallel: enough to keep servers busy that search for paths.
 # With more, handshakes would wait for each other: TCP's first round trip time would be too long,
@@ -32,7 +32,7 @@ RETRY_PAUSE_S = 0.3  # pause in seconds after a failed try to connect a flow
 MOST_CONNECT_S = 60.0  # time limit for setting up the connections of all flows, in seconds
 BACKLOG = 4096
 # TCP ports of listeners for Multipath TCP. They are below the ports of clients: routers take the
-# end with the higher port for the client (`hosts.base.pinning`).
+# end with the higher port for the client (`pillarbox.hosts.base.pinning`).
 MULTIPATH_PORTS = range(20_000, 32_768)
 TCP_NOTSENT_LOWAT, SO_MAX_PACING_RATE = 25, 47
 # Bytes of unsent data in the kernel for all flows, and bounds per flow: enough that flows never

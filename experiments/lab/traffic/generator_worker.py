@@ -29,13 +29,17 @@ from mmap import mmap
 from pathlib import Path
 from typing import Any, NoReturn, TypedDict
 
-from experiments.base.processes import peak_mib
-from experiments.lab.traffic.generator_sockets import MOST_UNSENT, FlowConnection, FlowConnector
-from experiments.lab.traffic.mptcp_info import Subflow, multipath_info
-from experiments.lab.traffic.tcp_info import tcp_info
-from experiments.models.workloads.flows import COMPLETED, FAILED, NICE, Flow, Reordering
-from hosts.linux.calls import die_with_parent, minimise_timer_slack
-from hosts.linux.rights import take_role
+from pillarbox.experiments.base.processes import peak_mib
+from pillarbox.experiments.lab.traffic.generator_sockets import (
+    MOST_UNSENT,
+    FlowConnection,
+    FlowConnector,
+)
+from pillarbox.experiments.lab.traffic.mptcp_info import Subflow, multipath_info
+from pillarbox.experiments.lab.traffic.tcp_info import tcp_info
+from pillarbox.experiments.models.workloads.flows import COMPLETED, FAILED, NICE, Flow, Reordering
+from pillarbox.hosts.linux.calls import die_with_parent, minimise_timer_slack
+from pillarbox.hosts.linux.rights import take_role
 
 # Binary record of a flow's interval: flow number, begin and end in s, delivered bytes, TCP
 # retransmits, round trip time in microseconds, congestion window in bytes.

@@ -30,17 +30,17 @@ from functools import cache
 from itertools import count
 from typing import IO, TYPE_CHECKING, Any
 
-from experiments.base.processes import interrupt_deferred
-from experiments.lab.linux.mptcp import with_multipath
-from experiments.lab.traffic.generator import interval_length_s
-from experiments.lab.traffic.iperf3_handshake import (
+from pillarbox.experiments.base.processes import interrupt_deferred
+from pillarbox.experiments.lab.linux.mptcp import with_multipath
+from pillarbox.experiments.lab.traffic.generator import interval_length_s
+from pillarbox.experiments.lab.traffic.iperf3_handshake import (
     MOST_CHECK_SHARE,
     POLL_S,
     advance,
     paced,
     without_listener,
 )
-from experiments.lab.traffic.iperf3_output import (
+from pillarbox.experiments.lab.traffic.iperf3_output import (
     NEVER_CONNECTED,
     UNREADABLE,
     cut_intervals,
@@ -49,13 +49,13 @@ from experiments.lab.traffic.iperf3_output import (
     shifted_intervals,
     version_in,
 )
-from experiments.lab.traffic.iperf3_session import (
+from pillarbox.experiments.lab.traffic.iperf3_session import (
     FIRST_PORT,
     Iperf3Session,
     check_socket_sharing,
     output_so_far,
 )
-from experiments.models.workloads.flows import (
+from pillarbox.experiments.models.workloads.flows import (
     COMPLETED,
     FAILED,
     NICE,
@@ -64,12 +64,12 @@ from experiments.models.workloads.flows import (
     Progress,
     Sending,
 )
-from hosts.linux.rights import role_command_prefix
-from hosts.live.settings import MPTCP, TCP
-from topos.base.errors import PillarboxError, require
+from pillarbox.hosts.linux.rights import role_command_prefix
+from pillarbox.hosts.live.settings import MPTCP, TCP
+from pillarbox.topos.base.errors import PillarboxError, require
 
 if TYPE_CHECKING:
-    from experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.lab.emulation.lab import Lab
 
 OLDEST = (3, 9)
 # Report intervals of all flows per second: the two processes of a flow wake up for each.

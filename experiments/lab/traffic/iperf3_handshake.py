@@ -25,10 +25,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from experiments.lab.traffic.iperf3_session import Iperf3Session
+from pillarbox.experiments.lab.traffic.iperf3_session import Iperf3Session
 
 if TYPE_CHECKING:
-    from experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.lab.emulation.lab import Lab
 
 MESSAGES = 5
 POLL_S = 0.01

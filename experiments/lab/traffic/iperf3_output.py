@@ -2,7 +2,7 @@
 
 iperf3's versions report different fields of a stream, and an early end leaves half a report, a
 report with an ``error``, or no JSON. The data flows from the iperf3 *server* to the *client* (see
-`experiments.lab.traffic.iperf3`), so the client's report is the receiver's.
+`pillarbox.experiments.lab.traffic.iperf3`), so the client's report is the receiver's.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import re
 from itertools import zip_longest
 from typing import Any
 
-from experiments.models.workloads.flows import Flow, Interval
-from topos.base.errors import require
+from pillarbox.experiments.models.workloads.flows import Flow, Interval
+from pillarbox.topos.base.errors import require
 
 UNREADABLE = "iperf3 ended without a report that can be read"
 LARGEST = 2.0**63  # upper bound for byte counts and times in an iperf3 report

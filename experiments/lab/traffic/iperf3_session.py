@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from experiments.base.processes import proc_field
-from experiments.lab.traffic.mptcp_info import bytes_received, multipath_info
-from experiments.models.workloads.flows import Flow, FlowResult
-from hosts.linux.calls import duplicate_from_process
-from topos.base.errors import PillarboxError
+from pillarbox.experiments.base.processes import proc_field
+from pillarbox.experiments.lab.traffic.mptcp_info import bytes_received, multipath_info
+from pillarbox.experiments.models.workloads.flows import Flow, FlowResult
+from pillarbox.hosts.linux.calls import duplicate_from_process
+from pillarbox.topos.base.errors import PillarboxError
 
 FIRST_PORT = 5201  # default port of iperf3
 BLOCKS = 64  # minimum number of read calls of an iperf3 client for its flow's volume

@@ -6,9 +6,9 @@ import socket
 import struct
 from typing import NamedTuple
 
-from experiments.lab.traffic.tcp_info import SIZE as TCP_INFO_BYTES
-from experiments.lab.traffic.tcp_info import parsed_tcp_info, tcp_info
-from hosts.linux.multipath import full_info
+from pillarbox.experiments.lab.traffic.tcp_info import SIZE as TCP_INFO_BYTES
+from pillarbox.experiments.lab.traffic.tcp_info import parsed_tcp_info, tcp_info
+from pillarbox.hosts.linux.multipath import full_info
 
 # struct mptcp_subflow_info: number, then two sockaddr_storage, local and remote
 _SUBFLOW = struct.Struct("=I4x128s128s")

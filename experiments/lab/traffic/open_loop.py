@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy
 
-from experiments.lab.traffic.generator import Generator
-from experiments.lab.traffic.generator_worker import GeneratorTask
-from experiments.models.workloads.flows import Flow, FlowResult, Progress
+from pillarbox.experiments.lab.traffic.generator import Generator
+from pillarbox.experiments.lab.traffic.generator_worker import GeneratorTask
+from pillarbox.experiments.models.workloads.flows import Flow, FlowResult, Progress
 
 TOGETHER = 64  # assumed number of arriving flows that send simultaneously
 
@@ -24,7 +24,7 @@ class OpenLoop(Generator):
     """Traffic tool for arriving flows: sends each at its start time, from one process."""
 
     name = "generator"
-    worker = "experiments.lab.traffic.open_loop_worker"
+    worker = "pillarbox.experiments.lab.traffic.open_loop_worker"
     most_processes = 1
     _counted: Any = None
 

@@ -13,14 +13,14 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from experiments.lab.traffic.generator_sockets import FlowConnection
-from experiments.lab.traffic.generator_worker import (
+from pillarbox.experiments.lab.traffic.generator_sockets import FlowConnection
+from pillarbox.experiments.lab.traffic.generator_worker import (
     MOST_EVENTS,
     FlowEventLoop,
     ServerDeathReader,
     main,
 )
-from hosts.linux.calls import readable, request_short_time_slices
+from pillarbox.hosts.linux.calls import readable, request_short_time_slices
 
 
 class OpenLoopSender(FlowEventLoop):

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from experiments.base.processes import processors
-from experiments.lab.linux.namespaces import HOST_SYSCTLS, write_sysctl
-from experiments.models.workloads.flows import Flow, Sending, Tool
-from topos.base.errors import UnknownNameError, require
+from pillarbox.experiments.base.processes import processors
+from pillarbox.experiments.lab.linux.namespaces import HOST_SYSCTLS, write_sysctl
+from pillarbox.experiments.models.workloads.flows import Flow, Sending, Tool
+from pillarbox.topos.base.errors import UnknownNameError, require
 
 if TYPE_CHECKING:
-    from experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.lab.emulation.lab import Lab
 
 AUTO, GENERATOR = "auto", "generator"
 # Maximum number of flows per processor for which "auto" chooses iperf3: its two processes per flow
@@ -39,13 +39,13 @@ PINNED = {
 
 
 def _iperf3_tool(lab: Lab, flows: Sequence[Flow], sending: Sending) -> Tool:
-    from experiments.lab.traffic.iperf3 import Iperf3
+    from pillarbox.experiments.lab.traffic.iperf3 import Iperf3
 
     return Iperf3(lab, flows, sending)
 
 
 def _generator_tool(lab: Lab, flows: Sequence[Flow], sending: Sending) -> Tool:
-    from experiments.lab.traffic.generator import Generator
+    from pillarbox.experiments.lab.traffic.generator import Generator
 
     return Generator(lab, flows, sending)
 

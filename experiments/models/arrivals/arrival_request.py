@@ -6,24 +6,24 @@ from dataclasses import dataclass
 
 import numpy
 
-from experiments.models.arrivals.simulated_arrivals import (
+from pillarbox.experiments.models.arrivals.simulated_arrivals import (
     SAMPLE,
     cable_capacity_bps,
     total_rate,
 )
-from experiments.models.fluid.directed_links import cabled_links
-from experiments.models.workloads.arrivals import (
+from pillarbox.experiments.models.fluid.directed_links import cabled_links
+from pillarbox.experiments.models.workloads.arrivals import (
     MOST_OFF,
     Arrivals,
     Window,
     measurement_window,
     poisson_arrivals,
 )
-from experiments.models.workloads.demand import demand_of, draw_pairs
-from experiments.models.workloads.sizes import sizes_of
-from experiments.models.workloads.workload import SERVERS, Workload
-from topos.base.errors import require
-from topos.base.topology import Topology
+from pillarbox.experiments.models.workloads.demand import demand_of, draw_pairs
+from pillarbox.experiments.models.workloads.sizes import sizes_of
+from pillarbox.experiments.models.workloads.workload import SERVERS, Workload
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.topology import Topology
 
 CABLES = "cables"
 # Phases as fractions of the time during which flows start.

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy
 
-from experiments.models.arrays import Floats, Ints
+from pillarbox.experiments.models.arrays import Floats, Ints
 
 
 class EventHeap(NamedTuple):

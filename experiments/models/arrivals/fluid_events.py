@@ -12,23 +12,23 @@ from typing import NamedTuple
 
 import numpy
 
-from experiments.models.arrays import Floats, Ints
-from experiments.models.arrivals.event_heap import (
+from pillarbox.experiments.models.arrays import Floats, Ints
+from pillarbox.experiments.models.arrivals.event_heap import (
     add_event,
     empty_event_heap,
     move_event,
     remove_earliest_event,
 )
-from experiments.models.arrivals.max_min_updates import (
+from pillarbox.experiments.models.arrivals.max_min_updates import (
     SharingState,
     add_active_flow,
     initial_sharing_state,
     remove_active_flow,
     update_fair_rates,
 )
-from experiments.models.fluid.directed_links import Routes
-from experiments.models.simulator.compiled import native
-from topos.base.errors import require
+from pillarbox.experiments.models.fluid.directed_links import Routes
+from pillarbox.experiments.models.simulator.compiled import native
+from pillarbox.topos.base.errors import require
 
 # Volume left of a finished flow due to rounding, as a fraction of its volume.
 SENT = 1e-9

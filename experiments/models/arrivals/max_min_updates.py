@@ -25,9 +25,9 @@ from typing import NamedTuple
 
 import numpy
 
-from experiments.models.arrays import Floats, Ints
-from experiments.models.fluid.directed_links import Routes
-from topos.base.errors import require
+from pillarbox.experiments.models.arrays import Floats, Ints
+from pillarbox.experiments.models.fluid.directed_links import Routes
+from pillarbox.topos.base.errors import require
 
 # Relative difference below which two fair-share levels are equal, far above rounding errors.
 ROUNDING = 1e-12

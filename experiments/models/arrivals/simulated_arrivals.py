@@ -6,9 +6,12 @@ from typing import Any, NamedTuple
 
 import numpy
 
-from experiments.models.arrays import Bools, Floats, Ints
-from experiments.models.arrivals.fluid_events import FluidSimulationResults, simulate_fluid_flows
-from experiments.models.fluid.directed_links import (
+from pillarbox.experiments.models.arrays import Bools, Floats, Ints
+from pillarbox.experiments.models.arrivals.fluid_events import (
+    FluidSimulationResults,
+    simulate_fluid_flows,
+)
+from pillarbox.experiments.models.fluid.directed_links import (
     Routes,
     cabled_links,
     link_count,
@@ -16,13 +19,13 @@ from experiments.models.fluid.directed_links import (
     link_rates_bps,
     path_minima,
 )
-from experiments.models.fluid.ideal import header_bytes, header_efficiency
-from experiments.models.simulator.paths import routes, routing_by_name
-from experiments.models.workloads.arrivals import Arrivals, Window
-from experiments.models.workloads.sizes import CLASSES
-from hosts.base.algorithms import algorithms
-from topos.base.errors import require
-from topos.base.topology import Topology
+from pillarbox.experiments.models.fluid.ideal import header_bytes, header_efficiency
+from pillarbox.experiments.models.simulator.paths import routes, routing_by_name
+from pillarbox.experiments.models.workloads.arrivals import Arrivals, Window
+from pillarbox.experiments.models.workloads.sizes import CLASSES
+from pillarbox.hosts.base.algorithms import algorithms
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.topology import Topology
 
 RANDOM, LEAST_CROWDED = "random", "least-crowded"
 CHOICES = (RANDOM, LEAST_CROWDED)
@@ -62,7 +65,7 @@ class ArrivalSimulation(NamedTuple):
 def goodput_bps(topology: Topology, routing: str, rate_bps: float, mtu: int = 1500) -> float:
     """Return the goodput of a cable for full frames with the routing's headers.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> round(goodput_bps(topos.parse("bcube,4,1"), "parallel", 1e9) / 1e6, 1)
     934.2
     """
@@ -117,7 +120,8 @@ def simulate(
     topology : Topology
         The network.
     routing : str
-        Name of the routing (see `experiments.models.simulator.paths`), empty for the first one.
+        Name of the routing (see `pillarbox.experiments.models.simulator.paths`), empty for the
+        first one.
     arrivals : Arrivals
         The flows.
     window : Window
@@ -132,7 +136,7 @@ def simulate(
 
     Examples
     --------
-    >>> import topos
+    >>> from pillarbox import topos
     >>> columns = (numpy.array(column) for column in ([0.0, 0.0], [0, 1], [3, 3], [1000, 3000]))
     >>> tree = topos.parse("tree,2,2")
     >>> found = simulate(tree, "", Arrivals(*columns), Window(0.0, 1.0), 8000.0)

@@ -12,16 +12,16 @@ from typing import Any, NamedTuple
 
 import numpy
 
-from experiments.models.arrays import Floats, Ints
-from experiments.models.comparison.bisection import smallest_structured_cut
-from experiments.models.comparison.prices import PriceList, network_bill
-from experiments.models.comparison.shortest_flows import ShortestFlows, shortest_flows
-from experiments.models.fluid.directed_links import link_count
-from experiments.models.fluid.rates import max_min
-from experiments.models.simulator.failure_sets import draw
-from experiments.models.simulator.sweeps import results
-from topos.base.spec import kinds, parse
-from topos.base.topology import Topology
+from pillarbox.experiments.models.arrays import Floats, Ints
+from pillarbox.experiments.models.comparison.bisection import smallest_structured_cut
+from pillarbox.experiments.models.comparison.prices import PriceList, network_bill
+from pillarbox.experiments.models.comparison.shortest_flows import ShortestFlows, shortest_flows
+from pillarbox.experiments.models.fluid.directed_links import link_count
+from pillarbox.experiments.models.fluid.rates import max_min
+from pillarbox.experiments.models.simulator.failure_sets import draw
+from pillarbox.experiments.models.simulator.sweeps import results
+from pillarbox.topos.base.spec import kinds, parse
+from pillarbox.topos.base.topology import Topology
 
 # Networks of each size class, in the order of the table. Kinds that are not installed are skipped.
 SPECS: dict[int, tuple[str, ...]] = {

@@ -25,10 +25,10 @@ import numpy
 from scipy import sparse
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from experiments.models.arrays import Bools, Floats, Ints
-from experiments.models.comparison.path_metrics import adjacency, cable_rates, link_loads
-from topos.base.diameter import MOST_SEARCHED
-from topos.base.topology import Topology
+from pillarbox.experiments.models.arrays import Bools, Floats, Ints
+from pillarbox.experiments.models.comparison.path_metrics import adjacency, cable_rates, link_loads
+from pillarbox.topos.base.diameter import MOST_SEARCHED
+from pillarbox.topos.base.topology import Topology
 
 SWITCH_SIDES = 1 << 24  # limit of (choices of switch sides) x servers for exhaustive search
 CHUNK = 1 << 12

@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy
 from scipy import sparse
 
-from experiments.models.arrays import Bools, Floats, Ints
-from experiments.models.comparison.bisection import bisection
-from experiments.models.fluid.directed_links import cabled_ends, link_factors
-from topos.base.topology import Topology
+from pillarbox.experiments.models.arrays import Bools, Floats, Ints
+from pillarbox.experiments.models.comparison.bisection import bisection
+from pillarbox.experiments.models.fluid.directed_links import cabled_ends, link_factors
+from pillarbox.topos.base.topology import Topology
 
 SOURCES = 256  # number of source servers per shortest-path search
 MOST_SERVERS = 512  # maximum number of servers for computing the bisection
@@ -38,8 +38,8 @@ def throughput_limits(
 
     Examples
     --------
-    >>> import topos
-    >>> from experiments.models.fluid.directed_links import working_links
+    >>> from pillarbox import topos
+    >>> from pillarbox.experiments.models.fluid.directed_links import working_links
     >>> tree = topos.parse("tree,2,2")
     >>> every = [(a, b) for a in range(4) for b in range(4) if a != b]
     >>> for limit in throughput_limits(tree, every, working_links(tree)):

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import numpy
 
-from experiments.models.arrays import Floats
-from experiments.models.fluid.directed_links import (
+from pillarbox.experiments.models.arrays import Floats
+from pillarbox.experiments.models.fluid.directed_links import (
     cabled_ends,
     link_count,
     link_factors,
@@ -24,11 +24,15 @@ from experiments.models.fluid.directed_links import (
     path_counts,
     routes_of,
 )
-from experiments.models.fluid.ideal import header_bytes, header_efficiency, static_flow_paths
-from experiments.models.workloads.demand import demand_of
-from experiments.models.workloads.workload import BISECTION, SERVERS, Workload
-from topos.base.errors import require
-from topos.base.topology import Topology
+from pillarbox.experiments.models.fluid.ideal import (
+    header_bytes,
+    header_efficiency,
+    static_flow_paths,
+)
+from pillarbox.experiments.models.workloads.demand import demand_of
+from pillarbox.experiments.models.workloads.workload import BISECTION, SERVERS, Workload
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.topology import Topology
 
 # Maximum number of pairs whose paths are computed one by one, which takes about 20 s.
 MOST_PAIRS = 300_000
@@ -40,7 +44,7 @@ def workload_capacity_bps(
 ) -> float:
     """Return the capacity to which the load of a workload refers, in bit/s of goodput.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> pair = {"arrivals": "poisson", "load": 0.5, "duration_s": 1.0, "options": {"flows": 1}}
     >>> one_cable = Workload("one-to-one", load_of="busiest", **pair)
     >>> tree = topos.parse("tree,2,1")
@@ -68,7 +72,7 @@ def _sender_ports(topology: Topology, demand: Floats) -> float:
 
 def _bisection_links(topology: Topology) -> float:
     """Return the uniform traffic that fills the bisection, in units of the network's rate."""
-    from experiments.models.comparison.bisection import bisection
+    from pillarbox.experiments.models.comparison.bisection import bisection
 
     found, servers = bisection(topology, BISECTION_S), topology.servers
     require(
@@ -86,7 +90,7 @@ def busiest_link_share(topology: Topology, routing: str, demand: Floats) -> floa
 
     Paths are the routing's static ones; a link's rate is in units of the network's rate.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> bcube = topos.parse("bcube,4,1")
     >>> uniform = demand_of(bcube, Workload(duration_s=1), seed=1)
     >>> round(1 / busiest_link_share(bcube, "bcube", uniform), 3)  # n (N-1) / (n-1), Guo 2009

@@ -6,10 +6,10 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.models.comparison import path_metrics, prices
-from experiments.models.comparison.bisection import Bisection, bisection
-from topos.base.topology import Bound, Topology
-from topos.structures.butterflies import WrappedButterfly
+from pillarbox.experiments.models.comparison import path_metrics, prices
+from pillarbox.experiments.models.comparison.bisection import Bisection, bisection
+from pillarbox.topos.base.topology import Bound, Topology
+from pillarbox.topos.structures.butterflies import WrappedButterfly
 
 NOT_ASKED = "not requested (--no-exact)"
 
@@ -26,7 +26,7 @@ class RatiosToButterfly:
 def butterfly_comparison(topology: Topology) -> RatiosToButterfly:
     """Return the smallest wrapped butterfly that connects as many servers, with four ports each.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> found = butterfly_comparison(topos.parse("dpillar,48,3"))
     >>> found.butterfly.k, found.butterfly.degree, found.butterfly.diameter()
     (12, 4, 18)

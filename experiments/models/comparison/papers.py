@@ -13,12 +13,16 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from experiments.models.comparison import speedups
-from experiments.models.comparison.bisection import bisection
-from experiments.models.comparison.network_measures import butterfly_comparison
-from experiments.models.comparison.path_metrics import diameter, disjoint_paths, link_loads
-from experiments.models.comparison.prices import GUO, LIAO, network_bill
-from experiments.models.comparison.table_checks import (
+from pillarbox.experiments.models.comparison import speedups
+from pillarbox.experiments.models.comparison.bisection import bisection
+from pillarbox.experiments.models.comparison.network_measures import butterfly_comparison
+from pillarbox.experiments.models.comparison.path_metrics import (
+    diameter,
+    disjoint_paths,
+    link_loads,
+)
+from pillarbox.experiments.models.comparison.prices import GUO, LIAO, network_bill
+from pillarbox.experiments.models.comparison.table_checks import (
     AT_LEAST,
     AT_MOST,
     EQUAL,
@@ -29,12 +33,12 @@ from experiments.models.comparison.table_checks import (
     formula_checks,
     number_check,
 )
-from experiments.models.comparison.tabulated import table_cell_check, table_row_checks
-from experiments.models.workloads.distribution_plan import nearest_servers
-from topos.base.spec import parse
-from topos.base.topology import Topology
-from topos.dcell import DCell
-from topos.structures.butterflies import wrapped_columns
+from pillarbox.experiments.models.comparison.tabulated import table_cell_check, table_row_checks
+from pillarbox.experiments.models.workloads.distribution_plan import nearest_servers
+from pillarbox.topos.base.spec import parse
+from pillarbox.topos.base.topology import Topology
+from pillarbox.topos.dcell import DCell
+from pillarbox.topos.structures.butterflies import wrapped_columns
 
 
 def checked_paper_tables(seconds: float) -> list[PaperTable]:

@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy
 from scipy import sparse
 
-from experiments.models.arrays import Floats, Ints
-from experiments.models.fluid.disjoint import disjoint_paths as between
-from topos.base import diameter as topo_diameter
-from topos.base.diameter import MOST_SEARCHED
-from topos.base.topology import Topology
+from pillarbox.experiments.models.arrays import Floats, Ints
+from pillarbox.experiments.models.fluid.disjoint import disjoint_paths as between
+from pillarbox.topos.base import diameter as topo_diameter
+from pillarbox.topos.base.diameter import MOST_SEARCHED
+from pillarbox.topos.base.topology import Topology
 
 # Number of sources searched together: a search holds matrices of servers x SOURCES numbers.
 SOURCES = 512

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy
 
-from topos.base.errors import require
-from topos.base.topology import Topology
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.topology import Topology
 
 ANY_SIZE = 2**32  # number of ports of a device whose price the user gave for any size
 

@@ -26,9 +26,9 @@ from dataclasses import dataclass
 
 import numpy
 
-from experiments.models.arrays import Floats, Ints
-from topos.base.errors import require
-from topos.base.topology import Topology
+from pillarbox.experiments.models.arrays import Floats, Ints
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.topology import Topology
 
 MOST_PACKED = 1 << 21
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import numpy
 
-from experiments.models.fluid.directed_links import link_count, links_of, working_links
-from experiments.models.fluid.disjoint import DisjointPathCount, disjoint_paths
-from hosts.base.algorithms import algorithms, route
-from hosts.base.failures import NONE, Failures
-from topos.base.errors import UnknownNameError, meant, require
-from topos.base.topology import Topology
+from pillarbox.experiments.models.fluid.directed_links import link_count, links_of, working_links
+from pillarbox.experiments.models.fluid.disjoint import DisjointPathCount, disjoint_paths
+from pillarbox.hosts.base.algorithms import algorithms, route
+from pillarbox.hosts.base.failures import NONE, Failures
+from pillarbox.topos.base.errors import UnknownNameError, meant, require
+from pillarbox.topos.base.topology import Topology
 
 if TYPE_CHECKING:
-    from hosts.base.path import Path
+    from pillarbox.hosts.base.path import Path
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def paths_between(
 
     Examples
     --------
-    >>> import topos
+    >>> from pillarbox import topos
     >>> found = paths_between(topos.parse("bcube,4,1"), 0, 5)
     >>> [(one.routing, one.paths, one.by_link) for one in found.known]
     [('bcube', 2, 2), ('bsr', 2, 2), ('spray', 2, 2), ('shortest', 1, 1)]

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import numpy
 
-from experiments.models.arrays import Bools, Floats, Ints
-from experiments.models.fluid.directed_links import Routes, cabled_ends, link_count
-from experiments.models.simulator.compiled import native
-from topos.base.topology import Topology
+from pillarbox.experiments.models.arrays import Bools, Floats, Ints
+from pillarbox.experiments.models.fluid.directed_links import Routes, cabled_ends, link_count
+from pillarbox.experiments.models.simulator.compiled import native
+from pillarbox.topos.base.topology import Topology
 
 # Cost of a cable that leaves a server, compared with 1 of a cable that leaves a switch: more than
 # the number of switches on a hop.
@@ -70,7 +70,7 @@ def shortest_flows(
 
     Examples
     --------
-    >>> import topos
+    >>> from pillarbox import topos
     >>> ring = topos.parse("ring,4")
     >>> flows = shortest_flows(ring, numpy.array([[2], [2], [3], [2]]), seed=1)
     >>> numpy.diff(flows.routes.starts).tolist(), flows.longest_hops

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 
 import numpy
 
-from experiments.models.arrays import Ints
-from experiments.models.fluid.directed_links import link_count, link_rates_bps, routes_of
-from experiments.models.fluid.disjoint import disjoint_paths
-from experiments.models.fluid.ideal import static_paths
-from experiments.models.fluid.rates import link_loads, max_min
-from experiments.models.workloads.distribution_plan import plan_of
-from hosts.base.path import Path
-from topos.base.topology import Topology
+from pillarbox.experiments.models.arrays import Ints
+from pillarbox.experiments.models.fluid.directed_links import link_count, link_rates_bps, routes_of
+from pillarbox.experiments.models.fluid.disjoint import disjoint_paths
+from pillarbox.experiments.models.fluid.ideal import static_paths
+from pillarbox.experiments.models.fluid.rates import link_loads, max_min
+from pillarbox.experiments.models.workloads.distribution_plan import plan_of
+from pillarbox.hosts.base.path import Path
+from pillarbox.topos.base.topology import Topology
 
 SOURCE = 0
 
@@ -25,7 +25,7 @@ SOURCE = 0
 def speedup_to_one(topology: Topology) -> int:
     """Return the lowest rate from a server to another over all link-disjoint paths, in links.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> speedup_to_one(topos.parse("bcube,4,1")), speedup_to_one(topos.parse("tree,2,2"))
     (2, 1)
     """
@@ -40,7 +40,7 @@ def best_speedup_to_all(topology: Topology) -> float:
     carry the least of the maximum flows from the source to the other servers (Edmonds 1973). A
     linear program maximises it over the rates, within the capacity of each port and direction.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> round(best_speedup_to_all(topos.parse("dcell,2,1")), 6)
     2.0
     """
@@ -105,7 +105,7 @@ def speedup_of_file_distribution(topology: Topology, receivers: Sequence[int]) -
     Each tree carries an equal part, each of its hops takes the routing's path, and the busiest link
     decides. The speed is 0 if a tree does not reach all receivers.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> speedup_of_file_distribution(topos.parse("bcube,4,1"), range(1, 16))
     2.0
     >>> speedup_of_file_distribution(topos.parse("tree,2,2"), [1, 2, 3])
@@ -125,7 +125,7 @@ def servers_by_departure_port(topology: Topology, routing: str) -> dict[int, lis
 
     By DCellRouting these are the groups of Guo 2008, Theorem 6.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> groups = servers_by_departure_port(topos.parse("dcell,4,1"), "dcell")
     >>> [len(group) for group in groups.values()]
     [15, 4]
@@ -142,7 +142,7 @@ def servers_by_departure_port(topology: Topology, routing: str) -> dict[int, lis
 def speedup_to_groups(topology: Topology, routing: str) -> float:
     """Return the total rate from a server to one other server of each group, the group's last one.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> speedup_to_groups(topos.parse("dcell,4,1"), "dcell")
     2.0
     """

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from experiments.base.text import listing
+from pillarbox.experiments.base.text import listing
 
 EQUAL, AT_MOST, AT_LEAST = "=", "<=", ">="
 

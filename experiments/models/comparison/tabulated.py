@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 
 import numpy
 
-from experiments.models.comparison.bisection import minimum_cut_bounds
-from experiments.models.comparison.path_metrics import edge_loads
-from experiments.models.comparison.table_checks import Erratum, TableCheck, formula_check
-from topos import structures
-from topos.structures.base import Structure
-from topos.structures.trees import Tree
+from pillarbox.experiments.models.comparison.bisection import minimum_cut_bounds
+from pillarbox.experiments.models.comparison.path_metrics import edge_loads
+from pillarbox.experiments.models.comparison.table_checks import Erratum, TableCheck, formula_check
+from pillarbox.topos import structures
+from pillarbox.topos.structures.base import Structure
+from pillarbox.topos.structures.trees import Tree
 
 # For each printed order of magnitude: its value for N nodes and a size, and what is compared.
 ORDERS: dict[str, tuple[Callable[[int, int], float], tuple[str, str]]] = {

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import numpy
 
-from experiments.models.arrays import Bools, Floats, Ints
-from experiments.models.comparison.counting import ThroughputLimit, throughput_limits
-from experiments.models.comparison.server_pairs import known_routing_names
-from experiments.models.fluid.bounds import concurrent_flow, is_small_enough, throughput
-from experiments.models.fluid.directed_links import (
+from pillarbox.experiments.models.arrays import Bools, Floats, Ints
+from pillarbox.experiments.models.comparison.counting import ThroughputLimit, throughput_limits
+from pillarbox.experiments.models.comparison.server_pairs import known_routing_names
+from pillarbox.experiments.models.fluid.bounds import concurrent_flow, is_small_enough, throughput
+from pillarbox.experiments.models.fluid.directed_links import (
     LinkName,
     Routes,
     cabled_links,
@@ -28,20 +28,20 @@ from experiments.models.fluid.directed_links import (
     routes_of,
     working_links,
 )
-from experiments.models.fluid.ideal import static_flow_paths, static_paths
-from experiments.models.fluid.linear_program import MOST_SECONDS
-from experiments.models.fluid.optimum_bounds import Optimum
-from experiments.models.fluid.rates import (
+from pillarbox.experiments.models.fluid.ideal import static_flow_paths, static_paths
+from pillarbox.experiments.models.fluid.linear_program import MOST_SECONDS
+from pillarbox.experiments.models.fluid.optimum_bounds import Optimum
+from pillarbox.experiments.models.fluid.rates import (
     MaxMin,
     bottleneck_throughput,
     equal_share_rates_bps,
     link_loads,
 )
-from experiments.models.simulator import adapting, around
-from hosts.base.algorithms import SHORTEST, algorithms
-from hosts.base.failures import NONE, Failures
-from topos.base.errors import require
-from topos.base.topology import Topology
+from pillarbox.experiments.models.simulator import adapting, around
+from pillarbox.hosts.base.algorithms import SHORTEST, algorithms
+from pillarbox.hosts.base.failures import NONE, Failures
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.topology import Topology
 
 Pair = tuple[int, int]
 
@@ -109,7 +109,7 @@ def compute_throughput_gap(
     All-to-all traffic over a BCube_1 reaches n (N - 1) / (n - 1) by Theorem 6 of Guo 2009, and no
     routing reaches more.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> bcube = topos.parse("bcube,2,1")
     >>> every = [(a, b) for a in range(4) for b in range(4) if a != b]
     >>> found = compute_throughput_gap(bcube, every, ["bcube"])

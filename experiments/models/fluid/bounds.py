@@ -4,7 +4,7 @@ Traffic may split over all paths. All flows of one source are one commodity, par
 each destination, so that a program has sources x links variables instead of pairs x links.
 
 Small programs are solved exactly, medium ones approximately in bounded time. The result is a lower
-and an upper bound of the optimum (see `experiments.models.fluid.optimum_bounds`).
+and an upper bound of the optimum (see `pillarbox.experiments.models.fluid.optimum_bounds`).
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from collections.abc import Sequence
 import numpy
 from scipy import sparse
 
-from experiments.models.arrays import Bools, Floats
-from experiments.models.fluid.directed_links import cabled_ends, link_count, working_links
-from experiments.models.fluid.linear_program import MOST_SECONDS, MOST_VARIABLES, maximise
-from experiments.models.fluid.optimum_bounds import (
+from pillarbox.experiments.models.arrays import Bools, Floats
+from pillarbox.experiments.models.fluid.directed_links import cabled_ends, link_count, working_links
+from pillarbox.experiments.models.fluid.linear_program import MOST_SECONDS, MOST_VARIABLES, maximise
+from pillarbox.experiments.models.fluid.optimum_bounds import (
     Commodities,
     Optimum,
     candidate_link_lengths,
     repaired_flow,
     shortest_path_lengths,
 )
-from topos.base.errors import require
-from topos.base.topology import Topology
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.topology import Topology
 
 
 def concurrent_flow(

@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING
 
 import numpy
 
-from experiments.models.arrays import Bools, Floats
-from experiments.models.fluid.directed_links import (
+from pillarbox.experiments.models.arrays import Bools, Floats
+from pillarbox.experiments.models.fluid.directed_links import (
     link_count,
     link_rates_bps,
     path_counts,
     routes_of,
 )
-from experiments.models.fluid.graphs import transfer_ends_s
-from experiments.models.fluid.ideal import static_flow_paths
-from experiments.models.fluid.rates import MaxMin
+from pillarbox.experiments.models.fluid.graphs import transfer_ends_s
+from pillarbox.experiments.models.fluid.ideal import static_flow_paths
+from pillarbox.experiments.models.fluid.rates import MaxMin
 
 if TYPE_CHECKING:
-    from experiments.models.fluid.completion import RatesOf
-    from experiments.models.workloads.collectives.phases import Phase
-    from experiments.models.workloads.collectives.plan import CollectivePlan
-    from topos.base.topology import Topology
+    from pillarbox.experiments.models.fluid.completion import RatesOf
+    from pillarbox.experiments.models.workloads.collectives.phases import Phase
+    from pillarbox.experiments.models.workloads.collectives.plan import CollectivePlan
+    from pillarbox.topos.base.topology import Topology
 
 
 def transfer_end_times_s(plan: CollectivePlan, rates_of: RatesOf) -> Floats:
@@ -69,8 +69,8 @@ def phases_duration_s(
     The unit is the transmission time of all data of one server at the network's rate. Paths are
     those of the algorithm alone, and rates are max-min fair.
 
-    >>> import topos
-    >>> from experiments.models.workloads.collectives.phases import of_ring
+    >>> from pillarbox import topos
+    >>> from pillarbox.experiments.models.workloads.collectives.phases import of_ring
     >>> phases_duration_s(topos.parse("tree,2,2"), of_ring(4), range(4))  # 2 x 3/4
     1.5
     """

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy
 
-from experiments.models.arrays import Bools, Floats
+from pillarbox.experiments.models.arrays import Bools, Floats
 
 if TYPE_CHECKING:
     # Function that returns the rate of each flow in bit/s while the flows of a mask are active.

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy
 
-from experiments.models.arrays import Bools, Floats, Ints
-from hosts.base.failures import NONE, Failures
-from hosts.base.path import Path, switches_between
-from topos.base.errors import UnknownNameError, require
-from topos.base.polymorphic import NOTHING
-from topos.base.topology import Topology
+from pillarbox.experiments.models.arrays import Bools, Floats, Ints
+from pillarbox.hosts.base.failures import NONE, Failures
+from pillarbox.hosts.base.path import Path, switches_between
+from pillarbox.topos.base.errors import UnknownNameError, require
+from pillarbox.topos.base.polymorphic import NOTHING
+from pillarbox.topos.base.topology import Topology
 
 # Path of a flow; the paths that a sprayed flow's packets take in turn; None without a path.
 FlowPath: TypeAlias = Path | tuple[Path, ...] | None
@@ -63,7 +63,7 @@ def link_count(topology: Topology) -> int:
 def link_at(topology: Topology, node: Any, port: Any) -> Any:
     """Return the link that leaves the node by that port; arrays of nodes or ports give arrays.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> bcube = topos.parse("bcube,4,1")
     >>> link_at(bcube, 15, 1), link_at(bcube, 16, 0)  # the last server's, the first switch's
     (31, 32)
@@ -96,7 +96,7 @@ def end_of(topology: Topology, link: int) -> tuple[int, int]:
 def link_rates_bps(topology: Topology, rate_bps: float) -> float | Floats:
     """Return the rate of every link: one number, or an array if levels have rates of their own.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> link_rates_bps(topos.parse("bcube,2,1,rates=9:1"), 10.0)[:4].tolist()  # h0 and h1
     [90.0, 10.0, 90.0, 10.0]
     """
@@ -145,7 +145,7 @@ def cabled_links(topology: Topology) -> Ints:
 def cabled_ends(topology: Topology) -> tuple[Ints, Ints, Ints]:
     """Return all links that have a cable, in order, with the node at their near and far end.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> [column.tolist() for column in cabled_ends(topos.parse("tree,2,1"))]  # nodes 2, 3: switches
     [[0, 1, 2, 3, 4, 5], [0, 1, 2, 2, 2, 3], [2, 2, 0, 1, 3, 2]]
     """
@@ -160,8 +160,8 @@ def cabled_ends(topology: Topology) -> tuple[Ints, Ints, Ints]:
 def links_of(topology: Topology, path: Path) -> Ints:
     """Return the directed links of the path in order, including those between switches.
 
-    >>> import topos
-    >>> from hosts.base.algorithms import route
+    >>> from pillarbox import topos
+    >>> from pillarbox.hosts.base.algorithms import route
     >>> bcube = topos.parse("bcube,4,1")
     >>> found = links_of(bcube, route(bcube, "bcube", 0, 5).paths[0])
     >>> [tuple(name_of(bcube, link)) for link in found.tolist()]

@@ -13,11 +13,11 @@ from typing import NamedTuple
 import numpy
 from scipy import sparse
 
-from experiments.models.arrays import Bools, Ints
-from experiments.models.fluid.directed_links import cabled_ends
-from hosts.base.failures import NONE, Failures
-from topos.base.errors import require
-from topos.base.topology import Topology
+from pillarbox.experiments.models.arrays import Bools, Ints
+from pillarbox.experiments.models.fluid.directed_links import cabled_ends
+from pillarbox.hosts.base.failures import NONE, Failures
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.topology import Topology
 
 MOST_CABLES = 1_000_000
 
@@ -42,7 +42,7 @@ def disjoint_paths(
         Two different servers.
     works : array, optional
         State of each link by link number, True if paths may use the link (see
-        `experiments.models.fluid.directed_links`).
+        `pillarbox.experiments.models.fluid.directed_links`).
 
     Examples
     --------
@@ -50,7 +50,7 @@ def disjoint_paths(
     4.1): of the n/2 clockwise and n/2 counter-clockwise ones, a server with two ports can use two
     at the full rate.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> disjoint_paths(topos.parse("dpillar,8,2"), 0, 31)
     DisjointPathCount(by_link=2, by_node=2)
     >>> disjoint_paths(topos.parse("bcube,4,2"), 0, 63)  # Guo 2009, Theorem 3: k + 1
@@ -89,7 +89,7 @@ def node_disjoint_paths(
 ) -> list[list[int]]:
     """Return the maximum set of working node-disjoint paths, the shortest first.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> node_disjoint_paths(topos.parse("dcell,2,1"), 0, 4)
     [[0, 6, 1, 4], [0, 2, 7, 3, 5, 8, 4]]
     """

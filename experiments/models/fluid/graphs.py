@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import numpy
 
-from experiments.models.arrays import Floats
-from experiments.models.fluid.completion import ROUNDING
+from pillarbox.experiments.models.arrays import Floats
+from pillarbox.experiments.models.fluid.completion import ROUNDING
 
 if TYPE_CHECKING:
-    from experiments.models.fluid.completion import RatesOf
+    from pillarbox.experiments.models.fluid.completion import RatesOf
 
 # Maximum number of cached rate allocations, by set of active flows: the steps of algorithms repeat
 # these sets.

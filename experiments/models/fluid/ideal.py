@@ -1,7 +1,8 @@
 """The ideal goodput that a live run is compared with: TCP over the routed paths, as a fluid.
 
 A cable's rate counts Ethernet frames with their 14-byte headers (as HTB does, see
-`experiments.lab.linux.shaping`). TCP delivers the part of each full frame after the headers::
+`pillarbox.experiments.lab.linux.shaping`). TCP delivers the part of each full frame after the
+headers::
 
     14 Ethernet | header of the routing | 20 IP | 32 TCP with time stamps | up to 1448 delivered
                   0, 20 or 36           |<-------------- mtu, 1500 -------------------->|
@@ -24,10 +25,10 @@ from typing import TYPE_CHECKING
 
 import numpy
 
-from experiments.models.arrays import Bools, Floats
-from experiments.models.fluid.bounds import concurrent_flow, throughput
-from experiments.models.fluid.completion import completed_s
-from experiments.models.fluid.directed_links import (
+from pillarbox.experiments.models.arrays import Bools, Floats
+from pillarbox.experiments.models.fluid.bounds import concurrent_flow, throughput
+from pillarbox.experiments.models.fluid.completion import completed_s
+from pillarbox.experiments.models.fluid.directed_links import (
     FlowPath,
     Routes,
     link_count,
@@ -35,18 +36,18 @@ from experiments.models.fluid.directed_links import (
     path_counts,
     routes_of,
 )
-from experiments.models.fluid.rates import MaxMin, link_loads
-from experiments.models.workloads.flows import Flow
-from hosts.base.algorithms import algorithms, route
-from hosts.base.failures import NONE, Failures
-from hosts.base.path import Path
-from hosts.base.spraying import MOST_SPRAYED
-from hosts.wire.source_route import SIZE as SOURCE_ROUTE_BYTES
-from topos.base.errors import UnknownNameError, require
-from topos.base.topology import Topology
+from pillarbox.experiments.models.fluid.rates import MaxMin, link_loads
+from pillarbox.experiments.models.workloads.flows import Flow
+from pillarbox.hosts.base.algorithms import algorithms, route
+from pillarbox.hosts.base.failures import NONE, Failures
+from pillarbox.hosts.base.path import Path
+from pillarbox.hosts.base.spraying import MOST_SPRAYED
+from pillarbox.hosts.wire.source_route import SIZE as SOURCE_ROUTE_BYTES
+from pillarbox.topos.base.errors import UnknownNameError, require
+from pillarbox.topos.base.topology import Topology
 
 if TYPE_CHECKING:
-    from experiments.models.fluid.completion import RatesOf
+    from pillarbox.experiments.models.fluid.completion import RatesOf
 
 ETHERNET_BYTES = 14
 TCP_IP_BYTES = 20 + 20 + 12  # header bytes of IPv4, TCP and TCP timestamps
@@ -86,7 +87,7 @@ class Ideal:
 def header_bytes(topology: Topology, routing: str) -> int:
     """Return the size of the routing's header between Ethernet and IP, in bytes.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> header_bytes(topos.parse("bcube,4,1"), "bsr"), header_bytes(topos.parse("tree,4,4"), "")
     (36, 0)
     """
@@ -119,7 +120,7 @@ def goodput_share(
 ) -> float:
     """Return TCP's share of a cable's rate under a routing, or Multipath TCP's on pinned paths.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> bcube = topos.parse("bcube,4,1")
     >>> [round(goodput_share(bcube, "bsr", 9000, multipath=some), 4) for some in (False, True)]
     [0.9887, 0.9856]
@@ -266,7 +267,7 @@ def bound_bps(
     divide the total in any way. Any path may be used, and acknowledgements use no capacity. The
     bound is None if the linear program is too large or if flows have different volumes.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> bcube = topos.parse("bcube,2,1")
     >>> pairs = [(a, b) for a in range(4) for b in range(4) if a != b]
     >>> flows = [Flow(at, *pair, volume_bytes=1000) for at, pair in enumerate(pairs)]

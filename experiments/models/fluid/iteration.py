@@ -11,17 +11,17 @@ from typing import NamedTuple
 
 import numpy
 
-from experiments.models.fluid.collective import flow_ends_s, transfer_end_times_s
-from experiments.models.fluid.ideal import ideal
-from experiments.models.workloads.training.breakdown import (
+from pillarbox.experiments.models.fluid.collective import flow_ends_s, transfer_end_times_s
+from pillarbox.experiments.models.fluid.ideal import ideal
+from pillarbox.experiments.models.workloads.training.breakdown import (
     IterationTimes,
     Moments,
     iteration_times,
     moments_of_ends,
 )
-from experiments.models.workloads.training.iteration_plan import IterationPlan, PlannedJob
-from hosts.base.failures import NONE, Failures
-from topos.base.topology import Topology
+from pillarbox.experiments.models.workloads.training.iteration_plan import IterationPlan, PlannedJob
+from pillarbox.hosts.base.failures import NONE, Failures
+from pillarbox.topos.base.topology import Topology
 
 
 class JobTimes(NamedTuple):

@@ -1,9 +1,9 @@
-"""The linear programs of `experiments.models.fluid.bounds`, solved by HiGHS.
+"""The linear programs of `pillarbox.experiments.models.fluid.bounds`, solved by HiGHS.
 
 The interior-point method with crossover to a vertex is exact, and slow above some ten thousand
 variables. Larger programs are solved approximately by a first-order method (PDLP), whose run time
 grows with the number of matrix entries. The error is bounded independently of the solver: see
-`experiments.models.fluid.optimum_bounds`.
+`pillarbox.experiments.models.fluid.optimum_bounds`.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import numpy
 from scipy import sparse
 
-from experiments.models.arrays import Floats
-from topos.base.errors import PillarboxError
+from pillarbox.experiments.models.arrays import Floats
+from pillarbox.topos.base.errors import PillarboxError
 
 if TYPE_CHECKING:
     import highspy
 
-    from experiments.models.fluid.optimum_bounds import Commodities
+    from pillarbox.experiments.models.fluid.optimum_bounds import Commodities
 
 
 # Limits of (number of sources) x (number of links) for the solvers.

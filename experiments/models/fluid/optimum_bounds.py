@@ -19,7 +19,7 @@ from functools import cached_property
 import numpy
 from scipy import sparse
 
-from experiments.models.arrays import Floats, Ints
+from pillarbox.experiments.models.arrays import Floats, Ints
 
 EXACT = 1e-6  # relative difference of bounds that counts as a floating-point error
 NO_LENGTH = 1e-12  # replaces the length 0, which a sparse graph treats as "no link"

@@ -23,8 +23,8 @@ from collections.abc import Sequence
 
 import numpy
 
-from experiments.models.arrays import Bools, Floats, Ints
-from experiments.models.fluid.directed_links import (
+from pillarbox.experiments.models.arrays import Bools, Floats, Ints
+from pillarbox.experiments.models.fluid.directed_links import (
     FlowPath,
     Routes,
     link_count,
@@ -32,10 +32,10 @@ from experiments.models.fluid.directed_links import (
     links_of_flow,
     path_counts,
 )
-from experiments.models.fluid.ideal import goodput_share
-from experiments.models.fluid.rates import MaxMin, link_loads
-from hosts.base.algorithms import SHORTEST, algorithms
-from topos.base.topology import Topology
+from pillarbox.experiments.models.fluid.ideal import goodput_share
+from pillarbox.experiments.models.fluid.rates import MaxMin, link_loads
+from pillarbox.hosts.base.algorithms import SHORTEST, algorithms
+from pillarbox.topos.base.topology import Topology
 
 # Minimum weight of a flow, relative to the mean goodput: the paths of idle flows count as well.
 LEAST_SHARE = 1e-3
@@ -62,8 +62,8 @@ class PathBound:
     most_bps : float
         Upper bound of the sum of all rates, for flows of which some have unknown paths.
 
-    >>> import topos
-    >>> from experiments.models.fluid.ideal import static_paths
+    >>> from pillarbox import topos
+    >>> from pillarbox.experiments.models.fluid.ideal import static_paths
     >>> tree = topos.parse("tree,2,1")
     >>> bound = PathBound(tree, "", static_paths(tree, "", [(0, 1), (1, 0)]), 1514 * 8, 1500)
     >>> bound.rates_bps(numpy.array([1.0, 9.0])).tolist()  # 1 full frame per second

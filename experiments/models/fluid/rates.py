@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy
 
-from experiments.models.arrays import Bools, Floats, Ints
-from experiments.models.fluid.directed_links import Routes
+from pillarbox.experiments.models.arrays import Bools, Floats, Ints
+from pillarbox.experiments.models.fluid.directed_links import Routes
 
 # Relative difference of two water-filling levels that counts as a rounding error.
 ROUNDING = 1e-12

@@ -16,10 +16,10 @@ that size on an unloaded network". HPCC counts until the last acknowledgement an
 delays of both directions; here a flow ends with its last byte at the receiver.
 
 A port of a lab is a token bucket, not a serial line: an idle port forwards a burst without waiting
-(`experiments.models.port_bursts.burst_bytes`), and frames do not wait at the ports after the
-first. So a live flow may beat its ideal, the more the smaller the flow is; the ideal is the same in
-a lab, in a simulation and in the papers. Tables and figures mark classes with flows that fit into
-the burst.
+(`pillarbox.experiments.models.port_bursts.burst_bytes`), and frames do not wait at the ports after
+the first. So a live flow may beat its ideal, the more the smaller the flow is; the ideal is the
+same in a lab, in a simulation and in the papers. Tables and figures mark classes with flows that
+fit into the burst.
 
 The time includes no handshake, no slow start and no wait for acknowledgements: with delays of
 milliseconds a flow takes longer even in an idle network, and its slowdown is then above 1.
@@ -33,17 +33,17 @@ from typing import NamedTuple
 import numpy
 from numpy.typing import ArrayLike
 
-from experiments.models.arrays import Floats
-from experiments.models.fluid.directed_links import (
+from pillarbox.experiments.models.arrays import Floats
+from pillarbox.experiments.models.fluid.directed_links import (
     Routes,
     link_factors,
     path_minima,
     path_sums,
     routes_of,
 )
-from experiments.models.fluid.ideal import ETHERNET_BYTES, TCP_IP_BYTES, static_paths
-from topos.base.errors import require
-from topos.base.topology import Topology
+from pillarbox.experiments.models.fluid.ideal import ETHERNET_BYTES, TCP_IP_BYTES, static_paths
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.topology import Topology
 
 
 class IdlePaths(NamedTuple):
@@ -57,7 +57,7 @@ class IdlePaths(NamedTuple):
 def idle_paths(topology: Topology, routes: Routes) -> IdlePaths:
     """Return the cables of each flow's path; factors of levels are those of the network.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> bcube = topos.parse("bcube,4,1,rates=9:2,delays=1:5")
     >>> paths = idle_paths(bcube, computed_routes(bcube, "bcube", [(0, 1), (0, 5)]))
     >>> [column.round(2).tolist() for column in paths]

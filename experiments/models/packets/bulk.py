@@ -8,19 +8,27 @@ from typing import Any
 
 import numpy
 
-from experiments.models.arrays import Floats
-from experiments.models.arrivals.fluid_events import FluidSimulationResults, simulate_fluid_flows
-from experiments.models.fluid.directed_links import Routes, link_count, link_rates_bps, name_of
-from experiments.models.fluid.ideal import header_efficiency
-from experiments.models.packets.simulated_tcp import (
+from pillarbox.experiments.models.arrays import Floats
+from pillarbox.experiments.models.arrivals.fluid_events import (
+    FluidSimulationResults,
+    simulate_fluid_flows,
+)
+from pillarbox.experiments.models.fluid.directed_links import (
+    Routes,
+    link_count,
+    link_rates_bps,
+    name_of,
+)
+from pillarbox.experiments.models.fluid.ideal import header_efficiency
+from pillarbox.experiments.models.packets.simulated_tcp import (
     TcpParameters,
     TcpSimulationResults,
     simulate_tcp_flows,
 )
-from experiments.models.packets.subflow_paths import SubflowPaths, subflow_paths
-from experiments.models.simulator.paths import routes, routing_by_name
-from topos.base.errors import require
-from topos.base.topology import Topology
+from pillarbox.experiments.models.packets.subflow_paths import SubflowPaths, subflow_paths
+from pillarbox.experiments.models.simulator.paths import routes, routing_by_name
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.topology import Topology
 
 # Interval within which all bulk flows start, in seconds: programs never start simultaneously.
 SPREAD_S = 1e-3
@@ -82,7 +90,7 @@ def bulk_flows(
 
     If the TCP parameters have subflows, packets take the paths of `subflow_paths` instead.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> tcp = TcpParameters(1514 * 8, 1e6)
     >>> flows = bulk_flows(topos.parse("tree,2,1"), "", [(0, 1)], 1448, tcp, seed=1)
     >>> 2 < flows.times(flows.packets().end_s)["last_s"] < 3  # a frame takes a second

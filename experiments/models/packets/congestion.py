@@ -14,18 +14,21 @@ a control, write its module, add its number and name here, and call its function
 
 from __future__ import annotations
 
-from experiments.models.packets.controls.cubic import (
+from pillarbox.experiments.models.packets.controls.cubic import (
     HYSTART_WINDOW,
     cubic_threshold,
     cubic_window,
     detect_queue,
 )
-from experiments.models.packets.controls.dctcp import dctcp_threshold, update_alpha
-from experiments.models.packets.controls.delay import delay_window, exceeds_target
-from experiments.models.packets.controls.lia import lia_window
-from experiments.models.packets.controls.reno import reno_threshold, reno_window
-from experiments.models.packets.controls.scalable import scalable_threshold, scalable_window
-from experiments.models.packets.state import Packet, TcpFlow
+from pillarbox.experiments.models.packets.controls.dctcp import dctcp_threshold, update_alpha
+from pillarbox.experiments.models.packets.controls.delay import delay_window, exceeds_target
+from pillarbox.experiments.models.packets.controls.lia import lia_window
+from pillarbox.experiments.models.packets.controls.reno import reno_threshold, reno_window
+from pillarbox.experiments.models.packets.controls.scalable import (
+    scalable_threshold,
+    scalable_window,
+)
+from pillarbox.experiments.models.packets.state import Packet, TcpFlow
 
 CONTROLS = (
     "reno",

@@ -27,8 +27,8 @@ from typing import NamedTuple
 
 import numpy
 
-from experiments.models.arrays import Floats, Ints
-from experiments.models.packets.packet_log import NO_LINK, PacketLog
+from pillarbox.experiments.models.arrays import Floats, Ints
+from pillarbox.experiments.models.packets.packet_log import NO_LINK, PacketLog
 
 # Kinds of parts.
 SENDING = "sending"  # The port sends the flow's own bytes.

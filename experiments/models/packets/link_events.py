@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy
 
-from experiments.models.arrays import Float64, Int64, Ints, Records, zero_records
-from experiments.models.packets.state import NEVER, NONE, Link
+from pillarbox.experiments.models.arrays import Float64, Int64, Ints, Records, zero_records
+from pillarbox.experiments.models.packets.state import NEVER, NONE, Link
 
 LEAST_BUCKETS = 1 << 8
 FIRST_PER_S, MOST_PER_S = 1e6, 1e12  # buckets per second: initial and maximum number

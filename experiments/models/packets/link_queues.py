@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from experiments.models.arrays import Records
-from experiments.models.packets.link_events import add_link_event
-from experiments.models.packets.simulation_state import (
+from pillarbox.experiments.models.arrays import Records
+from pillarbox.experiments.models.packets.link_events import add_link_event
+from pillarbox.experiments.models.packets.simulation_state import (
     FREE,
     Samples,
     SimulationState,
 )
-from experiments.models.packets.state import ACK, AT_HOME, NEVER, NONE, Link, Packet
+from pillarbox.experiments.models.packets.state import ACK, AT_HOME, NEVER, NONE, Link, Packet
 
 ROUNDING = 1e-9
 STRIDE = 7919  # step from one of a link's random numbers to its next: a prime, so that all are used

@@ -23,8 +23,8 @@ from typing import NamedTuple
 
 import numpy
 
-from experiments.models.arrays import Bools, Ints, Records, zero_records
-from experiments.models.packets.state import LOSS, NONE, Connection, TcpFlow
+from pillarbox.experiments.models.arrays import Bools, Ints, Records, zero_records
+from pillarbox.experiments.models.packets.state import LOSS, NONE, Connection, TcpFlow
 
 
 class SharedData(NamedTuple):

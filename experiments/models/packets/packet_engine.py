@@ -24,24 +24,28 @@ from __future__ import annotations
 
 import numpy
 
-from experiments.models.arrays import Floats, Ints, zero_records
-from experiments.models.arrivals.event_heap import add_event, move_event, remove_earliest_event
-from experiments.models.packets.congestion import DCTCP
-from experiments.models.packets.controls.lia import lia_increase
-from experiments.models.packets.link_events import (
+from pillarbox.experiments.models.arrays import Floats, Ints, zero_records
+from pillarbox.experiments.models.arrivals.event_heap import (
+    add_event,
+    move_event,
+    remove_earliest_event,
+)
+from pillarbox.experiments.models.packets.congestion import DCTCP
+from pillarbox.experiments.models.packets.controls.lia import lia_increase
+from pillarbox.experiments.models.packets.link_events import (
     add_link_event,
     first_link_event,
     remove_link_event,
 )
-from experiments.models.packets.link_queues import enqueue_or_drop, sample_queues
-from experiments.models.packets.multipath import (
+from pillarbox.experiments.models.packets.link_queues import enqueue_or_drop, sample_queues
+from pillarbox.experiments.models.packets.multipath import (
     offer_data,
     process_data_ack,
     receive_data_segment,
     take_data,
 )
-from experiments.models.packets.packet_log import NO_LINK, LoggedPacket
-from experiments.models.packets.sender import (
+from pillarbox.experiments.models.packets.packet_log import NO_LINK, LoggedPacket
+from pillarbox.experiments.models.packets.sender import (
     is_tail_loss_probe,
     most_segments_at_own_port,
     next_segment_to_send,
@@ -50,7 +54,7 @@ from experiments.models.packets.sender import (
     segments_of_next_packet,
     timer_expiry_s,
 )
-from experiments.models.packets.simulation_state import (
+from pillarbox.experiments.models.packets.simulation_state import (
     ACTIVE,
     BEGUN,
     DELIVERED,
@@ -62,9 +66,9 @@ from experiments.models.packets.simulation_state import (
     Samples,
     SimulationState,
 )
-from experiments.models.packets.state import ACK, AT_HOME, AWAY, NEVER, NONE, Packet
-from experiments.models.simulator.compiled import native_in_place
-from experiments.models.simulator.references import by_reference
+from pillarbox.experiments.models.packets.state import ACK, AT_HOME, AWAY, NEVER, NONE, Packet
+from pillarbox.experiments.models.simulator.compiled import native_in_place
+from pillarbox.experiments.models.simulator.references import by_reference
 
 DELAYED_ACK_S = 0.04  # delayed-ACK timeout in seconds: Linux' minimum
 OWN_PACKETS = (

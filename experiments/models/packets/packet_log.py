@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from experiments.models.arrays import Bools, Flag, Float64, Floats, Int32, Ints
+from pillarbox.experiments.models.arrays import Bools, Flag, Float64, Floats, Int32, Ints
 
 NO_LINK = -1  # link of a packet that has just been sent
 

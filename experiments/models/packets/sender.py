@@ -16,14 +16,14 @@ from __future__ import annotations
 
 import math
 
-from experiments.models.arrays import Bools, Ints
-from experiments.models.packets.congestion import (
+from pillarbox.experiments.models.arrays import Bools, Ints
+from pillarbox.experiments.models.packets.congestion import (
     grow_window,
     holds_window,
     observe_ack,
     reduce_window,
 )
-from experiments.models.packets.state import (
+from pillarbox.experiments.models.packets.state import (
     LOSS,
     NEVER,
     OPEN,

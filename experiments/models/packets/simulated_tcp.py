@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy
 
-from experiments.models.arrays import Floats, Ints, Records, zero_records
-from experiments.models.arrivals.event_heap import empty_event_heap
-from experiments.models.fluid.directed_links import (
+from pillarbox.experiments.models.arrays import Floats, Ints, Records, zero_records
+from pillarbox.experiments.models.arrivals.event_heap import empty_event_heap
+from pillarbox.experiments.models.fluid.directed_links import (
     Routes,
     leave_relays,
     link_count,
@@ -17,15 +17,15 @@ from experiments.models.fluid.directed_links import (
     link_rates_bps,
     path_sums,
 )
-from experiments.models.fluid.ideal import ETHERNET_BYTES, MULTIPATH_BYTES, TCP_IP_BYTES
-from experiments.models.packets.congestion import CONTROLS, DELAY
-from experiments.models.packets.controls.dctcp import FIRST_ALPHA
-from experiments.models.packets.link_events import empty_link_calendar
-from experiments.models.packets.multipath import no_shared_data, share_data
-from experiments.models.packets.packet_engine import OWN_PACKETS, run_packet_simulation
-from experiments.models.packets.packet_log import LoggedPacket, PacketLog
-from experiments.models.packets.sender import FIRST_WINDOW
-from experiments.models.packets.simulation_state import (
+from pillarbox.experiments.models.fluid.ideal import ETHERNET_BYTES, MULTIPATH_BYTES, TCP_IP_BYTES
+from pillarbox.experiments.models.packets.congestion import CONTROLS, DELAY
+from pillarbox.experiments.models.packets.controls.dctcp import FIRST_ALPHA
+from pillarbox.experiments.models.packets.link_events import empty_link_calendar
+from pillarbox.experiments.models.packets.multipath import no_shared_data, share_data
+from pillarbox.experiments.models.packets.packet_engine import OWN_PACKETS, run_packet_simulation
+from pillarbox.experiments.models.packets.packet_log import LoggedPacket, PacketLog
+from pillarbox.experiments.models.packets.sender import FIRST_WINDOW
+from pillarbox.experiments.models.packets.simulation_state import (
     COUNTS,
     EVENTS,
     LOGGED,
@@ -34,10 +34,10 @@ from experiments.models.packets.simulation_state import (
     Samples,
     SimulationState,
 )
-from experiments.models.packets.state import NEVER, NONE, Link, Packet, TcpFlow
-from experiments.models.port_bursts import super_packet_segments
-from topos.base.errors import require
-from topos.base.topology import Topology
+from pillarbox.experiments.models.packets.state import NEVER, NONE, Link, Packet, TcpFlow
+from pillarbox.experiments.models.port_bursts import super_packet_segments
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.topology import Topology
 
 DEFAULT_CONTROL = "cubic"
 # queue of a relay's processor, in packets: Linux' net.core.netdev_max_backlog
@@ -163,8 +163,8 @@ def simulate_tcp_flows(
     A flow alone gets the cable's rate, reduced by headers, after one frame has passed the first
     cable and after the servers' sending times:
 
-    >>> import topos
-    >>> from experiments.models.simulator.paths import routes
+    >>> from pillarbox import topos
+    >>> from pillarbox.experiments.models.simulator.paths import routes
     >>> tree, ends = topos.parse("tree,2,1"), (numpy.array([0]), numpy.array([1]))
     >>> paths = routes(tree, "", *ends), routes(tree, "", *ends[::-1])
     >>> tcp = TcpParameters(rate_bps=10 * 1514 * 8, queue_bytes=1e6)

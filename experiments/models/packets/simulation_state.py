@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from experiments.models.arrays import Bools, Floats, Ints, Records
-from experiments.models.arrivals.event_heap import EventHeap
-from experiments.models.packets.link_events import CalendarState
-from experiments.models.packets.multipath import SharedData
-from experiments.models.packets.packet_log import LoggedPacket
-from experiments.models.packets.state import Link, Packet, TcpFlow
+from pillarbox.experiments.models.arrays import Bools, Floats, Ints, Records
+from pillarbox.experiments.models.arrivals.event_heap import EventHeap
+from pillarbox.experiments.models.packets.link_events import CalendarState
+from pillarbox.experiments.models.packets.multipath import SharedData
+from pillarbox.experiments.models.packets.packet_log import LoggedPacket
+from pillarbox.experiments.models.packets.state import Link, Packet, TcpFlow
 
 # indices of `counts`: free packet records, started flows, events, taken samples, flows in progress,
 # the maximum of that number, bytes delivered by all flows, and rows of the packet log

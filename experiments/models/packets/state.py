@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy
 
-from experiments.models.arrays import Flag, Float64, Int8, Int16, Int32, Int64
+from pillarbox.experiments.models.arrays import Flag, Float64, Int8, Int16, Int32, Int64
 
 NONE = -1
 NEVER = numpy.inf

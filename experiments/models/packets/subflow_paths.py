@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 import numpy
 
-from experiments.models.arrays import Ints
-from experiments.models.fluid.directed_links import Routes, link_at, link_count, routes_of
-from hosts.base.path import Path
-from hosts.base.pinned_paths import pinned_path
-from topos.base.errors import UnsupportedError, require
-from topos.base.topology import Topology
+from pillarbox.experiments.models.arrays import Ints
+from pillarbox.experiments.models.fluid.directed_links import Routes, link_at, link_count, routes_of
+from pillarbox.hosts.base.path import Path
+from pillarbox.hosts.base.pinned_paths import pinned_path
+from pillarbox.topos.base.errors import UnsupportedError, require
+from pillarbox.topos.base.topology import Topology
 
 
 class SubflowPaths(NamedTuple):
@@ -32,11 +32,11 @@ def subflow_paths(
 ) -> SubflowPaths:
     """Return the paths of connections with up to `subflows` subflows between pairs of servers.
 
-    Subflows take the paths of the source's first ports, as in a lab (`hosts.base.pinned_paths`), or
-    the shortest ones of all ports. The paths are disjoint where the network has a disjoint path by
-    each port. A pair with fewer paths has fewer subflows.
+    Subflows take the paths of the source's first ports, as in a lab
+    (`pillarbox.hosts.base.pinned_paths`), or the shortest ones of all ports. The paths are disjoint
+    where the network has a disjoint path by each port. A pair with fewer paths has fewer subflows.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> bcube = topos.parse("bcube,4,1")
     >>> found = subflow_paths(bcube, [(0, 5), (0, 1)], subflows=2)
     >>> found.counts.tolist(), numpy.diff(found.routes.starts).tolist()

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import numpy
 
-from experiments.models.arrivals.fluid_events import FluidSimulationResults
-from experiments.models.arrivals.simulated_arrivals import (
+from pillarbox.experiments.models.arrivals.fluid_events import FluidSimulationResults
+from pillarbox.experiments.models.arrivals.simulated_arrivals import (
     ArrivalSimulation,
     random_path_numbers,
     window_loads,
 )
-from experiments.models.fluid.ideal import header_efficiency
-from experiments.models.fluid.unloaded_time import idle_network_completion_s, idle_paths
-from experiments.models.packets.simulated_tcp import TcpParameters, simulate_tcp_flows
-from experiments.models.packets.subflow_paths import subflow_paths
-from experiments.models.simulator.paths import routes
-from topos.base.topology import Topology
+from pillarbox.experiments.models.fluid.ideal import header_efficiency
+from pillarbox.experiments.models.fluid.unloaded_time import idle_network_completion_s, idle_paths
+from pillarbox.experiments.models.packets.simulated_tcp import TcpParameters, simulate_tcp_flows
+from pillarbox.experiments.models.packets.subflow_paths import subflow_paths
+from pillarbox.experiments.models.simulator.paths import routes
+from pillarbox.topos.base.topology import Topology
 
 
 def simulate_by_tcp(

@@ -15,10 +15,10 @@ import numba
 import numpy
 from numpy.typing import NDArray
 
-from experiments.models.arrays import Bools, Ints
-from experiments.models.fluid.directed_links import link_at
-from topos.base.polymorphic import NOTHING
-from topos.base.topology import Topology
+from pillarbox.experiments.models.arrays import Bools, Ints
+from pillarbox.experiments.models.fluid.directed_links import link_at
+from pillarbox.topos.base.polymorphic import NOTHING
+from pillarbox.topos.base.topology import Topology
 
 SOURCES = 64  # number of source servers per search: one per bit of a 64-bit word
 # largest count in a byte lane of a 64-bit word; mask of each byte's lowest bit
@@ -40,7 +40,7 @@ def distances(topology: Topology, sources: Ints, works: Bools | None = None) -> 
 
     Examples
     --------
-    >>> import topos
+    >>> from pillarbox import topos
     >>> distances(topos.parse("bcube,4,1"), numpy.array([0, 5])).tolist()
     [[1, 6, 9], [1, 6, 9]]
     """

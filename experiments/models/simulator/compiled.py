@@ -26,8 +26,8 @@ from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any, TypeVar
 
-from experiments.base.interpreter import outside_current_directory
-from experiments.models.simulator.references import by_reference, native_by_reference
+from pillarbox.experiments.base.interpreter import outside_current_directory
+from pillarbox.experiments.models.simulator.references import by_reference, native_by_reference
 
 with outside_current_directory():
     import numba
@@ -50,7 +50,7 @@ def native(function: Function, **rules: Callable[..., Any]) -> Function:
 
     Examples
     --------
-    >>> from hosts.bcube.rules import digit
+    >>> from pillarbox.hosts.bcube.rules import digit
     >>> native(digit)((1, 4, 16), 13, 1)
     3
     """

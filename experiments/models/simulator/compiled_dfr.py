@@ -15,14 +15,14 @@ from typing import NamedTuple
 
 import numpy
 
-from experiments.models.arrays import Bools, Ints
-from experiments.models.simulator.compiled import native_in_place
-from experiments.models.simulator.compiled_recursive import nested_as_arrays
-from experiments.models.simulator.hops import Fill, Hops
-from hosts.base.recursive import Nested, far_end
-from hosts.dcell.dfr import LEVEL_B, RETRY, TTL
-from hosts.dcell.rules import NONE, InnerRoutes, choose, nested, next_link, own_link
-from topos.dcell import DCell
+from pillarbox.experiments.models.arrays import Bools, Ints
+from pillarbox.experiments.models.simulator.compiled import native_in_place
+from pillarbox.experiments.models.simulator.compiled_recursive import nested_as_arrays
+from pillarbox.experiments.models.simulator.hops import Fill, Hops
+from pillarbox.hosts.base.recursive import Nested, far_end
+from pillarbox.hosts.dcell.dfr import LEVEL_B, RETRY, TTL
+from pillarbox.hosts.dcell.rules import NONE, InnerRoutes, choose, nested, next_link, own_link
+from pillarbox.topos.dcell import DCell
 
 
 class SearchResults(NamedTuple):
@@ -30,7 +30,7 @@ class SearchResults(NamedTuple):
 
     reached: Ints  # number of servers that the server reaches, itself included; 0 before the search
     queue: Ints  # positions in the DCell_b of the reached servers, in the order of proxies
-    peers: Ints  # columns of `hosts.dcell.rules.Inside`
+    peers: Ints  # columns of `pillarbox.hosts.dcell.rules.Inside`
     ports: Ints
     # For each position and port in a DCell_b: the first position to which the port leads.
     first: Ints
@@ -70,10 +70,10 @@ def fill(
     --------
     The paper's example (section 7.3): the cable between 0.3 and 4.0 is unplugged.
 
-    >>> import topos
-    >>> from experiments.models.fluid.directed_links import working_links
-    >>> from experiments.models.simulator.hops import hops_of_flows
-    >>> from hosts.base.failures import parse_failures
+    >>> from pillarbox import topos
+    >>> from pillarbox.experiments.models.fluid.directed_links import working_links
+    >>> from pillarbox.experiments.models.simulator.hops import hops_of_flows
+    >>> from pillarbox.hosts.base.failures import parse_failures
     >>> dcell = topos.parse("dcell,4,1")
     >>> works = working_links(dcell, parse_failures(dcell, ["cut 0.3-4.0"]))
     >>> ends = (numpy.array([dcell.server(server)]) for server in ("0.0", "4.3"))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy
 
-from experiments.models.arrays import Ints
-from experiments.models.simulator.compiled import native_in_place
-from experiments.models.simulator.hops import Fill, Hops
-from hosts.base.recursive import Nested, write_hops
+from pillarbox.experiments.models.arrays import Ints
+from pillarbox.experiments.models.simulator.compiled import native_in_place
+from pillarbox.experiments.models.simulator.hops import Fill, Hops
+from pillarbox.hosts.base.recursive import Nested, write_hops
 
 
 def nested_as_arrays(net: Nested) -> Nested:

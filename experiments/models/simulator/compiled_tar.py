@@ -5,10 +5,10 @@ state of the servers.
 
 A port's available bandwidth is its rate less the measured rate of the flows that leave by it. For
 the level-0 link, the mean rate of a flow is subtracted as well for each virtual flow. The live
-servers use the same rule (`hosts.ficonn.link_choice`). Rates follow from a throughput model. They
-are sampled as the live servers read their byte counters: at each heart-beat, as a moving average.
-Flows are probed one after the other between the samples of a round, so the probes of one interval
-use the same measurement. A flow that is probed again does not count itself.
+servers use the same rule (`pillarbox.hosts.ficonn.link_choice`). Rates follow from a throughput
+model. They are sampled as the live servers read their byte counters: at each heart-beat, as a
+moving average. Flows are probed one after the other between the samples of a round, so the probes
+of one interval use the same measurement. A flow that is probed again does not count itself.
 
 Alternatively, bandwidth is compared by the number of flows that leave by each port, as if all flows
 had the same rate and every probe used current values.
@@ -28,19 +28,32 @@ from numba.core.types import NumPyRandomGeneratorType
 from numba.extending import overload_method
 from numpy.random import Generator
 
-from experiments.models.arrays import Bools, Flag, Floats, Int32, Ints, Records, zero_records
-from experiments.models.fluid.directed_links import Routes, link_at, link_count, link_rates_bps
-from experiments.models.fluid.rates import equal_share_rates_bps, link_loads, max_min
-from experiments.models.simulator.compiled import native_in_place
-from experiments.models.simulator.compiled_recursive import nested_as_arrays
-from experiments.models.simulator.hops import Hops, in_blocks, routes_of_hops
-from experiments.models.simulator.paths import concatenated_routes
-from hosts.base.bandwidth import mean
-from hosts.base.probing import NEARLY_BEST
-from hosts.base.recursive import Nested
-from hosts.base.timers import timers_for
-from hosts.ficonn.link_choice import better_link, free_bandwidth
-from hosts.ficonn.rules import (
+from pillarbox.experiments.models.arrays import (
+    Bools,
+    Flag,
+    Floats,
+    Int32,
+    Ints,
+    Records,
+    zero_records,
+)
+from pillarbox.experiments.models.fluid.directed_links import (
+    Routes,
+    link_at,
+    link_count,
+    link_rates_bps,
+)
+from pillarbox.experiments.models.fluid.rates import equal_share_rates_bps, link_loads, max_min
+from pillarbox.experiments.models.simulator.compiled import native_in_place
+from pillarbox.experiments.models.simulator.compiled_recursive import nested_as_arrays
+from pillarbox.experiments.models.simulator.hops import Hops, in_blocks, routes_of_hops
+from pillarbox.experiments.models.simulator.paths import concatenated_routes
+from pillarbox.hosts.base.bandwidth import mean
+from pillarbox.hosts.base.probing import NEARLY_BEST
+from pillarbox.hosts.base.recursive import Nested
+from pillarbox.hosts.base.timers import timers_for
+from pillarbox.hosts.ficonn.link_choice import better_link, free_bandwidth
+from pillarbox.hosts.ficonn.rules import (
     ARRIVED,
     NOWHERE,
     ONWARD,
@@ -54,12 +67,12 @@ from hosts.ficonn.rules import (
     nested,
     start,
 )
-from hosts.ficonn.tar import MOST_HOPS, PROBE_TRIES, VIRTUAL_FLOWS, VirtualFlows
-from topos.base.errors import require
-from topos.ficonn import BACKUP, SWITCH, FiConn
+from pillarbox.hosts.ficonn.tar import MOST_HOPS, PROBE_TRIES, VIRTUAL_FLOWS, VirtualFlows
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.ficonn import BACKUP, SWITCH, FiConn
 
 if TYPE_CHECKING:
-    from experiments.models.simulator.probe_times import ProbeTimes
+    from pillarbox.experiments.models.simulator.probe_times import ProbeTimes
 
 
 class TarServer:

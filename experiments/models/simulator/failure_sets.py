@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import numpy
 
-from experiments.models.arrays import Bools, Ints
-from experiments.models.fluid.directed_links import Routes, link_at, link_count
-from experiments.models.simulator.compiled import native
-from topos.base.errors import require
-from topos.base.topology import Topology
+from pillarbox.experiments.models.arrays import Bools, Ints
+from pillarbox.experiments.models.fluid.directed_links import Routes, link_at, link_count
+from pillarbox.experiments.models.simulator.compiled import native
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.topology import Topology
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def draw(
     A rack is `rack_servers` servers with consecutive numbers (by default as many as a switch has
     ports), and fails together with the switches that have cables to its servers only.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> broken = draw(topos.parse("dcell,4,1"), numpy.random.default_rng(1), racks=0.2)
     >>> int(broken.servers.sum()), int(broken.switches.sum()), int(broken.cables.sum())
     (4, 1, 0)

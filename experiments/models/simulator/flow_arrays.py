@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy
 
-from experiments.models.arrays import Bools, Ints
-from experiments.models.fluid.directed_links import Routes
-from experiments.models.simulator.failure_sets import surviving_routes
-from experiments.models.simulator.paths import routes, routing_by_name
-from topos.base.errors import require
-from topos.base.topology import Topology
+from pillarbox.experiments.models.arrays import Bools, Ints
+from pillarbox.experiments.models.fluid.directed_links import Routes
+from pillarbox.experiments.models.simulator.failure_sets import surviving_routes
+from pillarbox.experiments.models.simulator.paths import routes, routing_by_name
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.topology import Topology
 
 
 def all_to_all(servers: Ints) -> tuple[Ints, Ints]:

@@ -1,7 +1,7 @@
 """Hops of many flows as arrays, and the directed links that these flows take.
 
-A hop is a port and the next server, as in `hosts.base.path`. Its links follow from the wiring: the
-server's own link and, if that leads to a switch, the switch's link to the next server.
+A hop is a port and the next server, as in `pillarbox.hosts.base.path`. Its links follow from the
+wiring: the server's own link and, if that leads to a switch, the switch's link to the next server.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy
 
-from experiments.base.processes import processors
-from experiments.models.arrays import Bools, Ints
-from experiments.models.fluid.directed_links import Routes, link_at, link_count
-from experiments.models.simulator.compiled import native_in_place
-from hosts.base.rules import NONE
-from topos.base.topology import Topology
+from pillarbox.experiments.base.processes import processors
+from pillarbox.experiments.models.arrays import Bools, Ints
+from pillarbox.experiments.models.fluid.directed_links import Routes, link_at, link_count
+from pillarbox.experiments.models.simulator.compiled import native_in_place
+from pillarbox.hosts.base.rules import NONE
+from pillarbox.topos.base.topology import Topology
 
 Found = TypeVar("Found")
 

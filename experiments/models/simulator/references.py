@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from experiments.base.interpreter import outside_current_directory
+from pillarbox.experiments.base.interpreter import outside_current_directory
 
 with outside_current_directory():
     from numba.core import cgutils, types

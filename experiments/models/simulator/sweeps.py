@@ -27,11 +27,11 @@ from multiprocessing import forkserver
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from experiments.base.files import give_to_user, output_folder, write_atomically
-from experiments.base.interpreter import outside_current_directory
-from experiments.base.processes import peak_mib, processors
-from experiments.base.source_code import code_digest
-from topos.base.errors import PillarboxError, require
+from pillarbox.experiments.base.files import give_to_user, output_folder, write_atomically
+from pillarbox.experiments.base.interpreter import outside_current_directory
+from pillarbox.experiments.base.processes import peak_mib, processors
+from pillarbox.experiments.base.source_code import code_digest
+from pillarbox.topos.base.errors import PillarboxError, require
 
 if TYPE_CHECKING:
     import distributed
@@ -42,11 +42,14 @@ Measure = Callable[[Any], Any]
 CODE = (
     *("topos", "hosts"),
     *(
-        f"experiments.models.{part}"
+        f"pillarbox.experiments.models.{part}"
         for part in ("arrays", "arrivals", "fluid", "packets", "port_bursts", "simulator")
     ),
 )
-LIVE = ("hosts.linux", "hosts.live")  # packages of CODE on which no simulation result depends
+LIVE = (
+    "pillarbox.hosts.linux",
+    "pillarbox.hosts.live",
+)  # packages of CODE on which no simulation result depends
 CONNECT_S = 10.0  # timeout for connecting to Dask's scheduler, in seconds
 # interval of checks for Dask workers, and time limit without any worker, in seconds
 LOOK_S, ALONE_S = 1.0, 60.0

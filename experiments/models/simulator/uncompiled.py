@@ -2,7 +2,8 @@
 hosts/NETWORK.
 
 This takes some ten microseconds or more per flow. An algorithm that consists only of a router sends
-its flows through servers in memory (`hosts.memory`), heartbeats included, which takes milliseconds.
+its flows through servers in memory (`pillarbox.hosts.memory`), heartbeats included, which takes
+milliseconds.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ from functools import cache
 
 import numpy
 
-from experiments.models.arrays import Bools, Ints
-from experiments.models.fluid.directed_links import Routes, link_at, link_count, routes_of
-from experiments.models.simulator.hops import Fill, Hops
-from hosts.base.algorithms import SHORTEST, Routed, algorithms, route
-from hosts.base.failures import NONE, Failures
-from hosts.base.path import Path
-from hosts.memory.tryout import network_of, packet_path
-from topos.base.errors import UnsupportedError, require
-from topos.base.topology import Topology
+from pillarbox.experiments.models.arrays import Bools, Ints
+from pillarbox.experiments.models.fluid.directed_links import Routes, link_at, link_count, routes_of
+from pillarbox.experiments.models.simulator.hops import Fill, Hops
+from pillarbox.hosts.base.algorithms import SHORTEST, Routed, algorithms, route
+from pillarbox.hosts.base.failures import NONE, Failures
+from pillarbox.hosts.base.path import Path
+from pillarbox.hosts.memory.tryout import network_of, packet_path
+from pillarbox.topos.base.errors import UnsupportedError, require
+from pillarbox.topos.base.topology import Topology
 
 Find = Callable[[int, int], "Path | None"]
 
@@ -76,9 +77,9 @@ def failures_of(topology: Topology, works: Bools) -> Failures:
     """Return the failures as a set: nodes without any working cable, and the other cables that
     failed.
 
-    >>> import topos
-    >>> from experiments.models.fluid.directed_links import working_links
-    >>> from hosts.base.failures import parse_failures
+    >>> from pillarbox import topos
+    >>> from pillarbox.experiments.models.fluid.directed_links import working_links
+    >>> from pillarbox.hosts.base.failures import parse_failures
     >>> bcube = topos.parse("bcube,4,1")
     >>> failed = parse_failures(bcube, ["kill 0.3", "cut 0.0-s0"])
     >>> failures_of(bcube, working_links(bcube, failed)) == failed

@@ -6,17 +6,17 @@ from typing import NamedTuple
 
 import numpy
 
-from experiments.models.arrays import Bools, Ints
-from experiments.models.fluid.directed_links import Routes, hop_counts, leave_relays
-from experiments.models.simulator.failure_sets import (
+from pillarbox.experiments.models.arrays import Bools, Ints
+from pillarbox.experiments.models.fluid.directed_links import Routes, hop_counts, leave_relays
+from pillarbox.experiments.models.simulator.failure_sets import (
     FailedNodes,
     intact_flows,
     links_of_selected_flows,
 )
-from experiments.models.simulator.hops import BLOCK, in_blocks
-from experiments.models.simulator.paths import routes, routing_by_name
-from hosts.base.rules import NONE
-from topos.base.topology import Topology
+from pillarbox.experiments.models.simulator.hops import BLOCK, in_blocks
+from pillarbox.experiments.models.simulator.paths import routes, routing_by_name
+from pillarbox.hosts.base.rules import NONE
+from pillarbox.topos.base.topology import Topology
 
 
 class PathSets(NamedTuple):
@@ -53,7 +53,7 @@ def path_sets(
 ) -> PathSets:
     """Return the lengths of all paths of each flow's set, and which of them work.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> dpillar = topos.parse("dpillar,8,2")
     >>> ends = (numpy.array([dpillar.server(server)]) for server in ("0.0.0", "0.3.3"))
     >>> path_sets(dpillar, "mp", *ends).hops.tolist()
@@ -76,7 +76,7 @@ def flows_forwarded(
 ) -> Ints:
     """Return the number of flows that each server relays; a flow's ends do not relay it.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> bcube = topos.parse("bcube,4,1")
     >>> ends = numpy.array([0, 1]), numpy.array([5, 2])  # one over a server, one not
     >>> flows_forwarded(bcube, "bcube", *ends, numpy.zeros(2, int)).nonzero()[0].tolist()

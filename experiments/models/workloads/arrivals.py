@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import numpy
 
-from experiments.models.arrays import Floats, Ints
-from experiments.models.workloads.demand import (
+from pillarbox.experiments.models.arrays import Floats, Ints
+from pillarbox.experiments.models.workloads.demand import (
     RequestAnswers,
     demand_of,
     draw_group_flows,
@@ -25,12 +25,12 @@ from experiments.models.workloads.demand import (
     flows_per_arrival,
     request_answers,
 )
-from experiments.models.workloads.flows import Flow
-from experiments.models.workloads.patterns import MOST_FLOWS
-from experiments.models.workloads.sizes import FlowSizes, sizes_of
-from experiments.models.workloads.workload import Workload, check_load
-from topos.base.errors import require
-from topos.base.topology import Topology
+from pillarbox.experiments.models.workloads.flows import Flow
+from pillarbox.experiments.models.workloads.patterns import MOST_FLOWS
+from pillarbox.experiments.models.workloads.sizes import FlowSizes, sizes_of
+from pillarbox.experiments.models.workloads.workload import Workload, check_load
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.topology import Topology
 
 MOST_OFF = 0.02  # maximum relative deviation of the drawn flows' load from the requested load
 # Maximum number of tries to draw flow sizes whose sum matches the load. With more tries, a measured
@@ -110,7 +110,7 @@ def poisson_arrivals(
 
     Examples
     --------
-    >>> import topos
+    >>> from pillarbox import topos
     >>> workload = Workload(arrivals="poisson", load=0.5, duration_s=10.0, sizes="storage")
     >>> found = poisson_arrivals(topos.parse("bcube,4,1"), workload, seed=1, capacity_bps=1e8)
     >>> bool((numpy.diff(found.start_s) >= 0).all())

@@ -15,16 +15,16 @@ from typing import NamedTuple
 
 import numpy
 
-from experiments.models.arrays import Floats, Ints
-from experiments.models.workloads.patterns import (
+from pillarbox.experiments.models.arrays import Floats, Ints
+from pillarbox.experiments.models.workloads.patterns import (
     PatternOptions,
     TrafficPattern,
     pairs_of,
     pattern_of,
 )
-from experiments.models.workloads.workload import Workload
-from topos.base.errors import require
-from topos.base.topology import Topology
+from pillarbox.experiments.models.workloads.workload import Workload
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.topology import Topology
 
 MOST_SERVERS = 8192  # maximum number of servers: the shares of all pairs take 0.5 GB
 ALL_TO_ALL, INCAST, SHUFFLE, REQUESTS = "all-to-all", "incast", "shuffle", "requests"
@@ -41,7 +41,7 @@ class ArrivalPattern(NamedTuple):
 def demand_of(topology: Topology, workload: Workload, seed: int) -> Floats:
     """Return each server pair's share of arriving flows: rows are sources, columns destinations.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> tree = topos.parse("tree,2,2")
     >>> demand_of(tree, Workload(duration_s=1), seed=1)[0].round(3).tolist()
     [0.0, 0.083, 0.083, 0.083]

@@ -1,8 +1,8 @@
 """Plan for distributing a file from one server to several or all: trees, whose hops are
 connections.
 
-hosts/NETWORK declares its trees (`hosts.base.network`). If a network has none, the file goes down a
-pipeline: from the source to the first receiver, from there to the second, and so on.
+hosts/NETWORK declares its trees (`pillarbox.hosts.base.network`). If a network has none, the file
+goes down a pipeline: from the source to the first receiver, from there to the second, and so on.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from hosts.base.declarations import declared
-from hosts.base.network import Hop
-from topos.base.errors import require
-from topos.base.topology import Topology
+from pillarbox.hosts.base.declarations import declared
+from pillarbox.hosts.base.network import Hop
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.topology import Topology
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class DistributionPlan:
 def plan_of(topology: Topology, source: int, receivers: Sequence[int]) -> DistributionPlan:
     """Return a plan to distribute a file to receivers: over the network's trees, or a pipeline.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> plan = plan_of(topos.parse("tree,2,2"), 0, [1, 2, 3])
     >>> plan.kind, plan.trees
     ('pipeline', (((0, 1), (1, 2), (2, 3)),))
@@ -74,7 +74,7 @@ def plan_of(topology: Topology, source: int, receivers: Sequence[int]) -> Distri
 def nearest_servers(topology: Topology, source: int, count: int) -> list[int]:
     """Return the servers nearest to `source`, port by port, where papers place a file's copies.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> nearest_servers(topos.parse("bcube,4,1"), 0, 3)  # 0.1, 1.0, 0.2
     [1, 4, 2]
     """

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import numpy
 
-from experiments.models.arrays import Floats
-from topos.base.errors import require
-from topos.base.topology import Topology
+from pillarbox.experiments.models.arrays import Floats
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.topology import Topology
 
 MOST_SERVERS = 2000  # maximum number of servers, limited by computing time
 
@@ -21,7 +21,7 @@ MOST_SERVERS = 2000  # maximum number of servers, limited by computing time
 def longest_matching(topology: Topology) -> list[tuple[int, int]]:
     """Return the pairs of sender and receiver with the longest shortest paths in total.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> longest_matching(topos.parse("bcube,2,1"))  # both digits differ
     [(0, 3), (1, 2), (2, 1), (3, 0)]
     """

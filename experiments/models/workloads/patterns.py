@@ -14,12 +14,12 @@ from itertools import islice, product
 from random import Random
 from typing import Any
 
-from experiments.models.workloads.flows import Flow
-from experiments.models.workloads.longest_matching import longest_matching
-from experiments.models.workloads.workload import Workload
-from hosts.base.algorithms import algorithms, route
-from topos.base.errors import UnknownNameError, meant, require
-from topos.base.topology import Topology
+from pillarbox.experiments.models.workloads.flows import Flow
+from pillarbox.experiments.models.workloads.longest_matching import longest_matching
+from pillarbox.experiments.models.workloads.workload import Workload
+from pillarbox.hosts.base.algorithms import algorithms, route
+from pillarbox.topos.base.errors import UnknownNameError, meant, require
+from pillarbox.topos.base.topology import Topology
 
 MOST_FLOWS = 1_000_000  # maximum number of flows of a workload, limited by memory
 MOST_PARALLEL = 1000  # maximum number of flows between two servers (one-to-one)
@@ -132,7 +132,7 @@ def disjoint_paths(topology: Topology, source: int, destination: int) -> int:
 
     It is 1 in networks whose routings send all packets between two servers along one path.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> disjoint_paths(topos.parse("bcube,4,1"), 0, 15)
     2
     >>> disjoint_paths(topos.parse("dcell,4,1"), 0, 19)
@@ -273,7 +273,7 @@ def flows_of(topology: Topology, workload: Workload, seed: int) -> list[Flow]:
 
     Examples
     --------
-    >>> import topos
+    >>> from pillarbox import topos
     >>> flows = flows_of(topos.parse("bcube,4,1"), Workload(volume_bytes=1000), seed=1)
     >>> len(flows), flows[16].source, flows[16].destination
     (240, 1, 2)

@@ -25,9 +25,9 @@ from pathlib import Path
 
 import numpy
 
-from experiments.models.arrays import Floats, Ints
-from experiments.models.workloads.workload import MOST_BYTES
-from topos.base.errors import PillarboxError, UnknownNameError, meant, require
+from pillarbox.experiments.models.arrays import Floats, Ints
+from pillarbox.experiments.models.workloads.workload import MOST_BYTES
+from pillarbox.topos.base.errors import PillarboxError, UnknownNameError, meant, require
 
 PACKET_BYTES = 1460
 ROUNDING = 1e-9

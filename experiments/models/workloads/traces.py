@@ -17,13 +17,13 @@ from typing import IO, Any, NamedTuple
 
 import numpy
 
-from experiments.base.text import printable
-from experiments.models.arrays import Floats, Ints
-from experiments.models.workloads.arrivals import Arrivals
-from experiments.models.workloads.patterns import MOST_FLOWS
-from experiments.models.workloads.workload import MOST_BYTES
-from topos.base.errors import PillarboxError, UnknownNameError, require
-from topos.base.topology import Topology
+from pillarbox.experiments.base.text import printable
+from pillarbox.experiments.models.arrays import Floats, Ints
+from pillarbox.experiments.models.workloads.arrivals import Arrivals
+from pillarbox.experiments.models.workloads.patterns import MOST_FLOWS
+from pillarbox.experiments.models.workloads.workload import MOST_BYTES
+from pillarbox.topos.base.errors import PillarboxError, UnknownNameError, require
+from pillarbox.topos.base.topology import Topology
 
 COLUMNS = ("time_s", "source", "destination", "bytes")
 TIME, SOURCE, DESTINATION, BYTES = COLUMNS

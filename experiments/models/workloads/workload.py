@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from topos.base.errors import UnknownNameError, meant, require
+from pillarbox.topos.base.errors import UnknownNameError, meant, require
 
 POISSON = "poisson"
 TRAINING = "training"  # pattern of a training iteration, whose trace has the sizes of transfers
@@ -26,7 +26,9 @@ class Workload:
     are measured; a trace has its own length.
     """
 
-    pattern: str = "all-to-all"  # traffic pattern: name in experiments.models.workloads.patterns
+    pattern: str = (
+        "all-to-all"  # traffic pattern: name in pillarbox.experiments.models.workloads.patterns
+    )
     volume_bytes: int | None = None
     duration_s: float | None = None
     tool: str = "auto"  # iperf3, generator, or auto: by the number of flows per processor
@@ -38,9 +40,7 @@ class Workload:
     arrivals: str | None = None
     load: float | None = None  # offered load as a fraction of the capacity that `load_of` names
     load_of: str = SERVERS
-    sizes: str = (
-        "web-search"  # flow sizes: name in experiments.models.workloads.sizes, bytes, or FILE
-    )
+    sizes: str = "web-search"  # flow sizes: name in pillarbox.experiments.models.workloads.sizes, bytes, or FILE
     size_scale: float = 1.0
     warm_up_s: float = 2.0  # seconds of traffic before the measured part
     cool_down_s: float = 1.0  # seconds of traffic after the measured part

@@ -15,18 +15,18 @@ from weakref import WeakKeyDictionary
 
 import numpy
 
-from experiments.base.units import with_prefix
-from experiments.models.workloads.flows import EndableTool, Tool
-from experiments.runs.control.ideal_so_far import GoodputAndBound
-from experiments.runs.trials.recorded_paths import PathSampler, paths_of
-from experiments.runs.trust.verdict import judge
-from topos.base.errors import PillarboxError, require
+from pillarbox.experiments.base.units import with_prefix
+from pillarbox.experiments.models.workloads.flows import EndableTool, Tool
+from pillarbox.experiments.runs.control.ideal_so_far import GoodputAndBound
+from pillarbox.experiments.runs.trials.recorded_paths import PathSampler, paths_of
+from pillarbox.experiments.runs.trust.verdict import judge
+from pillarbox.topos.base.errors import PillarboxError, require
 
 if TYPE_CHECKING:
-    from experiments.lab.emulation.lab import Lab
-    from experiments.models.fluid.path_bound import PathBound
-    from experiments.runs.trials.order import FlowPathsAtTime, TrialOrder
-    from experiments.runs.trust.watch import TrialWatch
+    from pillarbox.experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.models.fluid.path_bound import PathBound
+    from pillarbox.experiments.runs.trials.order import FlowPathsAtTime, TrialOrder
+    from pillarbox.experiments.runs.trust.watch import TrialWatch
 
 LOOK_S = 0.1  # sampling interval of delivered bytes in seconds, as in trials
 MOST_ROWS = 300  # number of samples of delivered bytes kept for clients that connect late
@@ -249,7 +249,7 @@ def path_bound_between(
         return None  # the bytes of subflows are known at the end only
     if workload.arrivals or order.plan:
         return None  # no bound: the flows of such workloads are not all active simultaneously
-    from experiments.models.fluid.path_bound import PathBound
+    from pillarbox.experiments.models.fluid.path_bound import PathBound
 
     pairs = [(flow.source, flow.destination) for flow in order.flows]
     before, after = (

@@ -8,8 +8,8 @@ import socket
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hosts.linux import user_namespace
-from topos.base.errors import LabEndedError, reported_error, require
+from pillarbox.hosts.linux import user_namespace
+from pillarbox.topos.base.errors import LabEndedError, reported_error, require
 
 NAME = "lab.sock"
 PROTOCOL = 1  # version of the control socket's protocol, increased by incompatible changes
@@ -23,7 +23,8 @@ class LabEntrance(NamedTuple):
 
     A server on another computer has no files: there `reach` is the command prefix that runs
     programs on it. `group` is the control group that programs on servers join
-    (`experiments.lab.linux.cgroups`). `prompt` is the prompt of a shell on the server (PS1).
+    (`pillarbox.experiments.lab.linux.cgroups`). `prompt` is the prompt of a shell on the server
+    (PS1).
     """
 
     network: str

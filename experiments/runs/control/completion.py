@@ -11,12 +11,14 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-from experiments.models.workloads.collectives.plan import ALGORITHMS, OPTIONS
-from experiments.models.workloads.patterns import COMMON_OPTIONS, PATTERNS
-from experiments.models.workloads.training.training_workload import OPTIONS as TRAINING_OPTIONS
-from experiments.models.workloads.workload import TRAINING, Workload
-from experiments.runs.plans.values import fields_of
-from topos.base.topology import Topology
+from pillarbox.experiments.models.workloads.collectives.plan import ALGORITHMS, OPTIONS
+from pillarbox.experiments.models.workloads.patterns import COMMON_OPTIONS, PATTERNS
+from pillarbox.experiments.models.workloads.training.training_workload import (
+    OPTIONS as TRAINING_OPTIONS,
+)
+from pillarbox.experiments.models.workloads.workload import TRAINING, Workload
+from pillarbox.experiments.runs.plans.values import fields_of
+from pillarbox.topos.base.topology import Topology
 
 MOST_CABLES = 2000  # maximum number of cables whose names Tab completes at the lab's prompt
 # Forms of the prompt's commands that are not verbs of a lab, for Tab completion.

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from experiments.lab.emulation.lab_registry import LabFolder
-from hosts.linux.calls import close_files
+from pillarbox.experiments.lab.emulation.lab_registry import LabFolder
+from pillarbox.hosts.linux.calls import close_files
 
 READY = b"\0"  # byte that a background lab writes after its start messages: it is ready
 

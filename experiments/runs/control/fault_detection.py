@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from experiments.runs.trials.trial_faults import hops_interrupted_by
-from hosts.base.failures import Failures
-from hosts.base.path import Step
+from pillarbox.experiments.runs.trials.trial_faults import hops_interrupted_by
+from pillarbox.hosts.base.failures import Failures
+from pillarbox.hosts.base.path import Step
 
 if TYPE_CHECKING:
-    from experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.lab.emulation.lab import Lab
 
 MOST_S = {"fast": 2.0, "paper": 0.5}  # longest wait for servers to detect a fault, in seconds
 LOOK_S = 0.01

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from experiments.runs.trials.ideals import IdealTotal
+from pillarbox.experiments.runs.trials.ideals import IdealTotal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import numpy
     from numpy.typing import NDArray
 
-    from experiments.models.fluid.path_bound import PathBound
-    from experiments.runs.trials.order import FlowPathsAtTime
+    from pillarbox.experiments.models.fluid.path_bound import PathBound
+    from pillarbox.experiments.runs.trials.order import FlowPathsAtTime
 
     # Function from two path samples to the upper bound of flow rates between them, None if unknown.
     BoundBetween = Callable[[FlowPathsAtTime, FlowPathsAtTime], PathBound | None]

@@ -21,7 +21,7 @@ from typing import NoReturn
 
 MPIRUN = ("mpirun.openmpi", "mpirun")
 INTERFACE = "dcn0"
-FAR_START = "--mpirun"  # option of `experiments.apps.cluster.part_program` for MPI
+FAR_START = "--mpirun"  # option of `pillarbox.experiments.apps.cluster.part_program` for MPI
 PACKAGES = Path(__file__).parents[3]  # folder from which Python imports Pillarbox
 
 
@@ -37,7 +37,7 @@ def command(
     hosts: Sequence[str],  # names of servers, each followed by a colon and its slots
 ) -> list[str]:
     """Return the mpirun command line, to be followed by the user's arguments."""
-    from experiments.base.interpreter import script_command
+    from pillarbox.experiments.base.interpreter import script_command
 
     agent = " ".join(script_command(Path(__file__).resolve())) + f" {folder}"
     settings = {
@@ -70,9 +70,9 @@ def run(folder: Path, namespaces: Sequence[int], hosts: Sequence[str], words: Se
     """Run an Open MPI program, started on the first of the hosts; return its exit code."""
     import tempfile
 
-    from experiments.runs.control.server_program import run_within
-    from hosts.linux.calls import die_with_parent
-    from topos.base.errors import require
+    from pillarbox.experiments.runs.control.server_program import run_within
+    from pillarbox.hosts.linux.calls import die_with_parent
+    from pillarbox.topos.base.errors import require
 
     found = mpirun()
     require(found is not None, "Open MPI is not installed: sudo ./pillarbox setup mpi")
@@ -88,9 +88,9 @@ def run(folder: Path, namespaces: Sequence[int], hosts: Sequence[str], words: Se
 
 def main(words: Sequence[str]) -> NoReturn:
     """Act as Open MPI's remote shell: FOLDER HOST COMMAND... runs a line of sh on a server."""
-    from experiments.runs.control.client import entrance_anywhere
-    from hosts.linux.calls import die_with_parent, enter
-    from topos.base.errors import PillarboxError
+    from pillarbox.experiments.runs.control.client import entrance_anywhere
+    from pillarbox.hosts.linux.calls import die_with_parent, enter
+    from pillarbox.topos.base.errors import PillarboxError
 
     folder, host, *line = words
     shell = ["sh", "-c", " ".join(line)]

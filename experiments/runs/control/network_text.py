@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from experiments.base.text import columns, listing, paragraphs
-from hosts.base.failures import Failures
-from topos.base.topology import Topology
+from pillarbox.experiments.base.text import columns, listing, paragraphs
+from pillarbox.hosts.base.failures import Failures
+from pillarbox.topos.base.topology import Topology
 
 
 def nodes_text(topology: Topology) -> str:
     """Return text that lists the addresses of all servers and the names of all switches.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> print(nodes_text(topos.parse("dcell,2,1")))
     servers: 0.0 0.1 1.0 1.1 2.0 2.1
     switches: s0 s1 s2
@@ -25,7 +25,7 @@ def nodes_text(topology: Topology) -> str:
 def port_peers_text(topology: Topology) -> str:
     """Return a text with each port of each node and the port at its cable's far end.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> print(port_peers_text(topos.parse("dcell,2,1")).splitlines()[1])
     0.0  port 0: s0 port 0, port 1: 1.0 port 1
     """

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from hosts.linux.rights import CAPABILITIES, MACHINE, PREFIX, ROLES
+from pillarbox.hosts.linux.rights import CAPABILITIES, MACHINE, PREFIX, ROLES
 
 PROC = Path("/proc")
 KEYS = ["process", "user", "effective", "bounding", "seccomp", "no_new_privs", "namespaces"]

@@ -11,10 +11,10 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments.runs.control.client import ask
-from topos.base.errors import PillarboxError, require
-from topos.base.spec import parse
-from topos.base.topology import Topology
+from pillarbox.experiments.runs.control.client import ask
+from pillarbox.topos.base.errors import PillarboxError, require
+from pillarbox.topos.base.spec import parse
+from pillarbox.topos.base.topology import Topology
 
 CONTENT = "text/plain; version=0.0.4; charset=utf-8"
 PATH = "/metrics"

@@ -21,15 +21,15 @@ from typing import Any, TextIO
 
 from mininet.cli import CLI
 
-from experiments.lab.emulation.lab import Lab
-from experiments.lab.emulation.server_names import line_with_ips, shell_prompt
-from experiments.lab.linux.mptcp import line_with_multipath
-from experiments.runs.control import network_text
-from experiments.runs.control.queries import require_alive
-from experiments.runs.control.terminal import run_line
-from experiments.runs.control.verbs import VERBS, answer
-from experiments.runs.control.workload_progress import one_interrupt, progress_shown
-from topos.base.errors import PillarboxError, meant, require
+from pillarbox.experiments.lab.emulation.lab import Lab
+from pillarbox.experiments.lab.emulation.server_names import line_with_ips, shell_prompt
+from pillarbox.experiments.lab.linux.mptcp import line_with_multipath
+from pillarbox.experiments.runs.control import network_text
+from pillarbox.experiments.runs.control.queries import require_alive
+from pillarbox.experiments.runs.control.terminal import run_line
+from pillarbox.experiments.runs.control.verbs import VERBS, answer
+from pillarbox.experiments.runs.control.workload_progress import one_interrupt, progress_shown
+from pillarbox.topos.base.errors import PillarboxError, meant, require
 
 OF_MININET = ("nodes", "net", "links", "intfs", "ports", "dump", "py", "px", "sh", "source", "time")
 OWN = (
@@ -95,7 +95,7 @@ class Prompt(CLI):
 
     def completedefault(self, text: str, line: str, begin: int, _end: int) -> list[str]:
         """Return the words that complete a command's argument at the prompt, for Tab."""
-        from experiments.runs.control import completion
+        from pillarbox.experiments.runs.control import completion
 
         first, *given = line[:begin].split()
         topology = self.lab.topology
@@ -170,7 +170,7 @@ class Prompt(CLI):
             except PillarboxError as error:
                 return str(error)
         if (
-            find_spec(f"experiments.cli.commands.{name.replace('-', '_')}")
+            find_spec(f"pillarbox.experiments.cli.commands.{name.replace('-', '_')}")
             if name.isascii()
             else None
         ):
@@ -217,7 +217,7 @@ class Prompt(CLI):
 
     def do_metrics(self, line: str) -> None:
         """metrics: print the counters of the lab, as Prometheus reads them."""
-        from experiments.runs.control.prometheus import lab_metrics_text
+        from pillarbox.experiments.runs.control.prometheus import lab_metrics_text
 
         serve = f"sudo ./pillarbox metrics --lab {self.lab.folder.name} {line.strip()}"
         require(not line.strip(), f"the prompt only prints them; in another terminal: {serve}")
@@ -225,12 +225,12 @@ class Prompt(CLI):
 
     def do_capture(self, line: str) -> None:
         """capture [ADDR[:PORT]]... [-o FILE] [--seconds S] [--frames N]: for 5 s by default."""
-        from experiments.base.interpreter import module_command
+        from pillarbox.experiments.base.interpreter import module_command
 
         words = shlex.split(line)
         if not {"--seconds", "--help"} & {word.partition("=")[0] for word in words}:
             words += ["--seconds", str(CAPTURE_S)]
-        command = module_command("experiments", "capture", "--lab", self.lab.folder.name, *words)
+        command = module_command("pillarbox", "capture", "--lab", self.lab.folder.name, *words)
         self.stdout.flush()
         capturing = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.stdout)
         while capturing.returncode is None:
@@ -338,7 +338,7 @@ class Prompt(CLI):
 
     def _help(self) -> str:
         """Return the list of commands, no wider than the terminal."""
-        from experiments.runs.control.completion import traffic_patterns
+        from pillarbox.experiments.runs.control.completion import traffic_patterns
 
         topology, width = self.lab.topology, min(WIDE, shutil.get_terminal_size((80, 24)).columns)
         first, last = topology.address(0), topology.address(topology.servers - 1)

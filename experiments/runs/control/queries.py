@@ -9,20 +9,20 @@ from contextlib import closing
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from experiments.base.text import columns
-from experiments.lab.emulation.packet_tracing import computed, named
-from experiments.lab.observe.pings import WAIT_S
-from experiments.models.workloads.flows import Flow, Sending
-from experiments.runs.trials.trial_backend import backend_of
-from hosts.base.algorithms import SHORTEST, algorithms, choose, route
-from hosts.base.failures import Failures
-from hosts.base.faults import Fault
-from hosts.base.path import Step
-from topos.base.addressing import NO_PORTS, End, EndPorts
-from topos.base.errors import require
+from pillarbox.experiments.base.text import columns
+from pillarbox.experiments.lab.emulation.packet_tracing import computed, named
+from pillarbox.experiments.lab.observe.pings import WAIT_S
+from pillarbox.experiments.models.workloads.flows import Flow, Sending
+from pillarbox.experiments.runs.trials.trial_backend import backend_of
+from pillarbox.hosts.base.algorithms import SHORTEST, algorithms, choose, route
+from pillarbox.hosts.base.failures import Failures
+from pillarbox.hosts.base.faults import Fault
+from pillarbox.hosts.base.path import Step
+from pillarbox.topos.base.addressing import NO_PORTS, End, EndPorts
+from pillarbox.topos.base.errors import require
 
 if TYPE_CHECKING:
-    from experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.lab.emulation.lab import Lab
 
 LOAD_S = 1.0
 BUSIEST = 12
@@ -40,7 +40,7 @@ def path(lab: Lab, source: int, destination: int, ports: EndPorts = NO_PORTS) ->
 
 def disjoint(lab: Lab, source: int, destination: int, *, by_paper: bool = True) -> dict[str, Any]:
     """Return the working disjoint paths: the routing's, or by max-flow if these are more."""
-    from experiments.models.fluid.disjoint import node_disjoint_paths
+    from pillarbox.experiments.models.fluid.disjoint import node_disjoint_paths
 
     topology, failures = lab.topology, lab.failures()
     most = node_disjoint_paths(topology, source, destination, failures)

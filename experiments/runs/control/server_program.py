@@ -11,11 +11,13 @@ from typing import NoReturn
 
 import click
 
-from experiments.lab.linux.unprivileged import NOT_FOUND, Account, run_as
-from hosts.linux.calls import close_files, die_with_parent, enter
-from topos.base.errors import require
+from pillarbox.experiments.lab.linux.unprivileged import NOT_FOUND, Account, run_as
+from pillarbox.hosts.linux.calls import close_files, die_with_parent, enter
+from pillarbox.topos.base.errors import require
 
-AS_USER = "--user"  # option of `experiments.apps.cluster.part_program`; a user name follows
+AS_USER = (
+    "--user"  # option of `pillarbox.experiments.apps.cluster.part_program`; a user name follows
+)
 
 
 def run_within(

@@ -1,7 +1,7 @@
 """The control socket of a lab: requests from other processes while the prompt is in use.
 
-A request is one line of JSON, and so is the answer, as for servers (`hosts.live.control`). Each
-verb of the prompt is available with the same arguments:
+A request is one line of JSON, and so is the answer, as for servers
+(`pillarbox.hosts.live.control`). Each verb of the prompt is available with the same arguments:
 ``{"ask": "cut", "words": ["0.3-4.0", "silent"]}``. Only ``enter`` also passes open files: the
 namespaces in which a program on a server runs.
 """
@@ -18,18 +18,18 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, TypeAlias
 
-from experiments.lab.emulation import server_names
-from experiments.lab.emulation.external_network import OUTSIDE
-from experiments.lab.emulation.lab import Lab
-from experiments.lab.emulation.sampling import LabSampler
-from experiments.lab.emulation.user_controller import CONTROLLER
-from experiments.lab.linux import cgroups
-from experiments.runs.control import queries
-from experiments.runs.control.client import NAME, NAMESPACES, PROTOCOL
-from experiments.runs.control.verbs import VERBS, answer
-from hosts.linux.calls import current_host_name
-from topos.base.addressing import End
-from topos.base.errors import PillarboxError, error_kind, require
+from pillarbox.experiments.lab.emulation import server_names
+from pillarbox.experiments.lab.emulation.external_network import OUTSIDE
+from pillarbox.experiments.lab.emulation.lab import Lab
+from pillarbox.experiments.lab.emulation.sampling import LabSampler
+from pillarbox.experiments.lab.emulation.user_controller import CONTROLLER
+from pillarbox.experiments.lab.linux import cgroups
+from pillarbox.experiments.runs.control import queries
+from pillarbox.experiments.runs.control.client import NAME, NAMESPACES, PROTOCOL
+from pillarbox.experiments.runs.control.verbs import VERBS, answer
+from pillarbox.hosts.linux.calls import current_host_name
+from pillarbox.topos.base.addressing import End
+from pillarbox.topos.base.errors import PillarboxError, error_kind, require
 
 CLIENT_S = 5.0  # timeout for a client's request, and for it to read the answer, in seconds
 MOST_CLIENTS = 32
@@ -131,7 +131,7 @@ class Service:
             )
             since_s = asked.get("traffic_from", 0)
             require(isinstance(since_s, int | float), f"invalid time: {since_s!r}")
-            from experiments.runs.control.active_workload import last_workload_progress
+            from pillarbox.experiments.runs.control.active_workload import last_workload_progress
 
             now_s = time.monotonic()
             sample = self._sampler.sample(log_from)

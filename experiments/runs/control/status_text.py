@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from experiments.base.text import columns
+from pillarbox.experiments.base.text import columns
 
 MOST_ROWS = 12
 # keys of a server's state (JSON) that `status SERVER` prints first

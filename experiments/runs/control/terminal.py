@@ -15,10 +15,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from experiments.base.interpreter import script_command
-from experiments.lab.emulation.nodes import OWN_SYS
-from experiments.lab.linux.terminals import CHUNK, copy, raw, same_size
-from experiments.runs.control import session_leader
+from pillarbox.experiments.base.interpreter import script_command
+from pillarbox.experiments.lab.emulation.nodes import OWN_SYS
+from pillarbox.experiments.lab.linux.terminals import CHUNK, copy, raw, same_size
+from pillarbox.experiments.runs.control import session_leader
 
 ADOPT_TERMINAL = ["setsid", "--ctty"]
 # Commands whose program continues in the background when its terminal is closed.

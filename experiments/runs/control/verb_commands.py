@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from experiments.base.arguments import answer, complete, json_option, lab
-from experiments.lab.emulation import lab_registry
-from experiments.runs.control.client import ask
-from experiments.runs.control.verbs import VERBS
+from pillarbox.experiments.base.arguments import answer, complete, json_option, lab
+from pillarbox.experiments.lab.emulation import lab_registry
+from pillarbox.experiments.runs.control.client import ask
+from pillarbox.experiments.runs.control.verbs import VERBS
 
 
 def asked(number: int | None, verb: str, words: Iterable[str]) -> tuple[dict[str, Any], str]:

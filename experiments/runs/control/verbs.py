@@ -12,22 +12,22 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from experiments.base.arguments import MORE
-from experiments.lab.emulation.cable_shapes import CableShape
-from experiments.runs.control import queries
-from experiments.runs.control.fault_detection import fault_detection_delays
-from experiments.runs.control.status_text import lab_text, server_text
-from experiments.runs.plans.fault_schedule import nodes_of
-from hosts.base.fault_kinds import fault_verbs
-from hosts.base.faults import Fault as Written
-from hosts.base.faults import ends_of, fault_form, read
-from topos.base.addressing import End, EndPorts
-from topos.base.errors import PillarboxError, UnknownNameError, meant, require
+from pillarbox.experiments.base.arguments import MORE
+from pillarbox.experiments.lab.emulation.cable_shapes import CableShape
+from pillarbox.experiments.runs.control import queries
+from pillarbox.experiments.runs.control.fault_detection import fault_detection_delays
+from pillarbox.experiments.runs.control.status_text import lab_text, server_text
+from pillarbox.experiments.runs.plans.fault_schedule import nodes_of
+from pillarbox.hosts.base.fault_kinds import fault_verbs
+from pillarbox.hosts.base.faults import Fault as Written
+from pillarbox.hosts.base.faults import ends_of, fault_form, read
+from pillarbox.topos.base.addressing import End, EndPorts
+from pillarbox.topos.base.errors import PillarboxError, UnknownNameError, meant, require
 
 if TYPE_CHECKING:
-    from experiments.lab.emulation.active_faults import ActiveFault
-    from experiments.lab.emulation.lab import Lab
-    from hosts.base.failures import Failures
+    from pillarbox.experiments.lab.emulation.active_faults import ActiveFault
+    from pillarbox.experiments.lab.emulation.lab import Lab
+    from pillarbox.hosts.base.failures import Failures
 
 
 class Answer(NamedTuple):
@@ -223,14 +223,14 @@ def _iperf(lab: Lab, words: list[str]) -> Answer:
 
 
 def _run(lab: Lab, words: list[str]) -> Answer:
-    from experiments.runs.control.workload_run import goodput_line, run
+    from pillarbox.experiments.runs.control.workload_run import goodput_line, run
 
     found = run(lab, words)
     return Answer(found, goodput_line(found))
 
 
 def _finish(lab: Lab, words: list[str]) -> Answer:
-    from experiments.runs.control.active_workload import finish
+    from pillarbox.experiments.runs.control.active_workload import finish
 
     require(not words, f"write: {VERBS['finish'].form}")
     what = finish(lab)

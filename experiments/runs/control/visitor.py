@@ -6,7 +6,7 @@ import os
 import resource
 from typing import NoReturn
 
-from experiments.lab.linux import unprivileged
+from pillarbox.experiments.lab.linux import unprivileged
 
 SHELL = ("bash", "--norc")
 # The lab's page (web/screen.js) displays control sequences of the Linux console.

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
-from experiments.base.output import styled
-from experiments.base.text import printable
+from pillarbox.experiments.base.output import styled
+from pillarbox.experiments.base.text import printable
 
 if TYPE_CHECKING:
-    from experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.lab.emulation.lab import Lab
 
 SHOW_S = 0.5
 CLEAR = "\r\x1b[K"  # clears the current line of a terminal
@@ -22,7 +22,7 @@ HINT = "(Ctrl-C ends it)"
 @contextmanager
 def progress_shown(lab: Lab, terminal: TextIO) -> Iterator[None]:
     """Show the progress of the lab's workload in one line of a terminal until the block ends."""
-    from experiments.runs.control.active_workload import progress_line_of
+    from pillarbox.experiments.runs.control.active_workload import progress_line_of
 
     over = threading.Event()
     screen = styled(terminal)

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from experiments.base.units import with_prefix
-from experiments.models.workloads.collectives.plan import ALGORITHMS
-from experiments.models.workloads.patterns import PATTERNS
-from experiments.models.workloads.workload import TRAINING, Workload
-from experiments.runs.control.active_workload import ActiveWorkload
-from experiments.runs.plans.experiment import Experiment, System
-from experiments.runs.plans.trials import Trial
-from experiments.runs.plans.values import fields_of, guessed, made
-from experiments.runs.trials.experiment_run import order_of
-from experiments.runs.trials.outcome import outcome
-from experiments.runs.trials.trial_worker import measured_in
-from topos.base.errors import PillarboxError, UnknownNameError, meant, require
+from pillarbox.experiments.base.units import with_prefix
+from pillarbox.experiments.models.workloads.collectives.plan import ALGORITHMS
+from pillarbox.experiments.models.workloads.patterns import PATTERNS
+from pillarbox.experiments.models.workloads.workload import TRAINING, Workload
+from pillarbox.experiments.runs.control.active_workload import ActiveWorkload
+from pillarbox.experiments.runs.plans.experiment import Experiment, System
+from pillarbox.experiments.runs.plans.trials import Trial
+from pillarbox.experiments.runs.plans.values import fields_of, guessed, made
+from pillarbox.experiments.runs.trials.experiment_run import order_of
+from pillarbox.experiments.runs.trials.outcome import outcome
+from pillarbox.experiments.runs.trials.trial_worker import measured_in
+from pillarbox.topos.base.errors import PillarboxError, UnknownNameError, meant, require
 
 if TYPE_CHECKING:
-    from experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.lab.emulation.lab import Lab
 
 NAME = "run"
 # time limit for flows to connect and to end, in addition to their duration, in seconds

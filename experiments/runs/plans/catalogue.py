@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiments.lab.emulation.kits import OPENFLOW_KITS
-from experiments.models.workloads.workload import BUSIEST, TRAINING, Workload
-from experiments.runs.plans.experiment import Experiment, FaultAt, FaultRate, System
+from pillarbox.experiments.lab.emulation.kits import OPENFLOW_KITS
+from pillarbox.experiments.models.workloads.workload import BUSIEST, TRAINING, Workload
+from pillarbox.experiments.runs.plans.experiment import Experiment, FaultAt, FaultRate, System
 
 DCELL, BCUBE, TREE = "dcell,4,1", "bcube,4,1", "tree,4,4"
 FOUR = (DCELL, BCUBE, "dpillar,4,2", "ficonn,4,1")

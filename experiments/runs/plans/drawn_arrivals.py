@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from experiments.lab.emulation.defaults import usual_routing
-from experiments.models.comparison.load_capacity import workload_capacity_bps
-from experiments.models.workloads.arrivals import (
+from pillarbox.experiments.lab.emulation.defaults import usual_routing
+from pillarbox.experiments.models.comparison.load_capacity import workload_capacity_bps
+from pillarbox.experiments.models.workloads.arrivals import (
     Arrivals,
     Window,
     measurement_window,
     poisson_arrivals,
 )
-from experiments.models.workloads.demand import DEADLINE
-from experiments.models.workloads.patterns import MOST_FLOWS
-from experiments.models.workloads.traces import read_trace
-from experiments.models.workloads.workload import Workload
-from experiments.runs.plans.experiment import System
-from topos.base.errors import require
+from pillarbox.experiments.models.workloads.demand import DEADLINE
+from pillarbox.experiments.models.workloads.patterns import MOST_FLOWS
+from pillarbox.experiments.models.workloads.traces import read_trace
+from pillarbox.experiments.models.workloads.workload import Workload
+from pillarbox.experiments.runs.plans.experiment import System
+from pillarbox.topos.base.errors import require
 
 
 def arrivals_of(system: System, workload: Workload, seed: int) -> Arrivals:

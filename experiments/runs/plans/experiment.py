@@ -12,14 +12,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-from experiments.models.workloads.workload import Workload, check_load
-from hosts.base.faults import kind_of, read
-from hosts.live.settings import LabSettings
-from topos.base.errors import require
-from topos.base.graph_file import named_file
-from topos.base.levels import network_with_rates
-from topos.base.spec import parse
-from topos.base.topology import Topology
+from pillarbox.experiments.models.workloads.workload import Workload, check_load
+from pillarbox.hosts.base.faults import kind_of, read
+from pillarbox.hosts.live.settings import LabSettings
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.graph_file import named_file
+from pillarbox.topos.base.levels import network_with_rates
+from pillarbox.topos.base.spec import parse
+from pillarbox.topos.base.topology import Topology
 
 # Example of the text of a fault, such as in the TOML key `fault`, for error messages.
 WRITTEN = 'fault = "cut 0.3-4.0 at 2 until 4", or fault = "kill" with per_minute and lasting_s'
@@ -106,7 +106,7 @@ class System(LabSettings):
 
 @dataclass(frozen=True)
 class FaultAt:
-    """A fault at a given time, in the syntax of `hosts.base.faults`.
+    """A fault at a given time, in the syntax of `pillarbox.hosts.base.faults`.
 
     Example: ``cut 0.3-4.0 silent at 2 until 4``. The fault applies to the systems named in
     `systems`, or to all systems if `systems` is empty.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from experiments.lab.emulation.setting_checks import check_settings
-from experiments.lab.traffic.tools import AUTO, TOOLS
-from experiments.models.workloads.workload import Workload
-from experiments.runs.plans.experiment import Experiment
-from hosts.base.faults import read
-from topos.base.errors import InvalidValueError, PillarboxError, meant
+from pillarbox.experiments.lab.emulation.setting_checks import check_settings
+from pillarbox.experiments.lab.traffic.tools import AUTO, TOOLS
+from pillarbox.experiments.models.workloads.workload import Workload
+from pillarbox.experiments.runs.plans.experiment import Experiment
+from pillarbox.hosts.base.faults import read
+from pillarbox.topos.base.errors import InvalidValueError, PillarboxError, meant
 
 
 def check_experiment(experiment: Experiment) -> None:

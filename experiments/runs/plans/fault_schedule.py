@@ -13,13 +13,13 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from experiments.models.workloads.workload import Workload
-from experiments.runs.plans.experiment import FaultAt, FaultRate
-from hosts.base.failures import Failures, affected, rack
-from hosts.base.fault_kinds import CABLE, LOST_ONE_WAY, RACK, SERVER, SWITCH, fault_kind
-from hosts.base.faults import Fault, kind_of, read
-from topos.base.errors import UnknownNameError, require
-from topos.base.topology import Topology
+from pillarbox.experiments.models.workloads.workload import Workload
+from pillarbox.experiments.runs.plans.experiment import FaultAt, FaultRate
+from pillarbox.hosts.base.failures import Failures, affected, rack
+from pillarbox.hosts.base.fault_kinds import CABLE, LOST_ONE_WAY, RACK, SERVER, SWITCH, fault_kind
+from pillarbox.hosts.base.faults import Fault, kind_of, read
+from pillarbox.topos.base.errors import UnknownNameError, require
+from pillarbox.topos.base.topology import Topology
 
 FOR_EVER = float("inf")
 MOST_DRAWN = 10_000  # Upper bound for the expected number of random faults.
@@ -47,7 +47,7 @@ def schedule(
         If a fault names a node or cable that the network does not have, or if two faults break the
         same node or cable at the same time.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> found = schedule(
     ...     topos.parse("dcell,4,1"),
     ...     [FaultAt("cut h3-h16 at 1 until 2"), FaultRate("kill", 60.0, 0.5)],

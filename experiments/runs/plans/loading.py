@@ -1,7 +1,7 @@
 """Loading of experiments: by name from the catalogue, or from a user's file.
 
-FILE.py defines EXPERIMENT. FILE.toml has the fields of `experiments.runs.plans.experiment` as its
-keys; docs/experiments.md shows both.
+FILE.py defines EXPERIMENT. FILE.toml has the fields of
+`pillarbox.experiments.runs.plans.experiment` as its keys; docs/experiments.md shows both.
 """
 
 from __future__ import annotations
@@ -11,18 +11,27 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from experiments.base.files import toml_in
-from experiments.models.workloads.training.training_workload import ITERATION_OPTIONS, job_names
-from experiments.models.workloads.workload import POISSON, TRAINING, check_load
-from experiments.runs.plans.catalogue import EXPERIMENTS
-from experiments.runs.plans.experiment import Experiment, System
-from experiments.runs.plans.experiment_checks import check_experiment
-from experiments.runs.plans.lines import line_of
-from experiments.runs.plans.overrides import overridden
-from experiments.runs.plans.values import made, plain
-from hosts.base.load import module_from
-from topos.base.errors import InvalidValueError, NotPermittedError, PillarboxError, meant, require
-from topos.base.levels import network_with_rates
+from pillarbox.experiments.base.files import toml_in
+from pillarbox.experiments.models.workloads.training.training_workload import (
+    ITERATION_OPTIONS,
+    job_names,
+)
+from pillarbox.experiments.models.workloads.workload import POISSON, TRAINING, check_load
+from pillarbox.experiments.runs.plans.catalogue import EXPERIMENTS
+from pillarbox.experiments.runs.plans.experiment import Experiment, System
+from pillarbox.experiments.runs.plans.experiment_checks import check_experiment
+from pillarbox.experiments.runs.plans.lines import line_of
+from pillarbox.experiments.runs.plans.overrides import overridden
+from pillarbox.experiments.runs.plans.values import made, plain
+from pillarbox.hosts.base.load import module_from
+from pillarbox.topos.base.errors import (
+    InvalidValueError,
+    NotPermittedError,
+    PillarboxError,
+    meant,
+    require,
+)
+from pillarbox.topos.base.levels import network_with_rates
 
 # Value of rate_mbit that stands for the highest rate that this machine emulates faithfully.
 CALIBRATED = "calibrated"

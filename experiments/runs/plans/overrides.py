@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from experiments.models.workloads.workload import Workload
-from experiments.runs.plans.experiment import Experiment, System
-from experiments.runs.plans.values import fields_of, guessed
-from topos.base.errors import UnknownNameError, meant, require
+from pillarbox.experiments.models.workloads.workload import Workload
+from pillarbox.experiments.runs.plans.experiment import Experiment, System
+from pillarbox.experiments.runs.plans.values import fields_of, guessed
+from pillarbox.topos.base.errors import UnknownNameError, meant, require
 
 SIZES = ("volume_bytes", "duration_s")  # Mutually exclusive TOML keys of a workload's amount.
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import NamedTuple
 
-from experiments.runs.plans.experiment import Experiment, System
+from pillarbox.experiments.runs.plans.experiment import Experiment, System
 
 
 class Trial(NamedTuple):

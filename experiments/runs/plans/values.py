@@ -1,6 +1,6 @@
 """Conversion between dataclasses and plain data of TOML or JSON files; errors name the key.
 
->>> from experiments.runs.plans.experiment import FaultAt
+>>> from pillarbox.experiments.runs.plans.experiment import FaultAt
 >>> made(FaultAt, {"fault": "cut 0.3-4.0 at 2", "systems": ["a tree"]}, "faults.0")
 FaultAt(fault='cut 0.3-4.0 at 2', systems=('a tree',))
 >>> made(FaultAt, "kill 1.3", "faults.0")
@@ -16,7 +16,7 @@ import types
 from collections.abc import Iterator, Mapping
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from topos.base.errors import InvalidValueError, PillarboxError, meant, require
+from pillarbox.topos.base.errors import InvalidValueError, PillarboxError, meant, require
 
 NOTHING = ("none", "")  # Texts that mean None on a command line.
 TRUTHS = {"true": True, "false": False}  # Texts of truth values on a command line.

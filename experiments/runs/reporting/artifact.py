@@ -28,14 +28,14 @@ from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from experiments.base.files import CHECKOUT, write_atomically
-from experiments.runs.plans.experiment import Experiment
-from experiments.runs.plans.loading import experiment_of
-from experiments.runs.plans.values import plain
-from experiments.runs.trials.manifest import versions
-from experiments.runs.trials.records import MANIFEST, Run
-from experiments.runs.trials.summary import text_of
-from topos.base.errors import PillarboxError, require
+from pillarbox.experiments.base.files import CHECKOUT, write_atomically
+from pillarbox.experiments.runs.plans.experiment import Experiment
+from pillarbox.experiments.runs.plans.loading import experiment_of
+from pillarbox.experiments.runs.plans.values import plain
+from pillarbox.experiments.runs.trials.manifest import versions
+from pillarbox.experiments.runs.trials.records import MANIFEST, Run
+from pillarbox.experiments.runs.trials.summary import text_of
+from pillarbox.topos.base.errors import PillarboxError, require
 
 SUFFIX = ".pillarbox.zip"
 README, CRATE, SUMS, CITATION = "README.md", "ro-crate-metadata.json", "SHA256SUMS", "CITATION.cff"

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from experiments.base import units
-from experiments.models.workloads.workload import TRAINING
-from experiments.runs.reporting.run_reading import RunContents
-from experiments.runs.reporting.tables import Row, Table
-from experiments.runs.trials.statistics import estimate
-from experiments.runs.trials.summary import value_and_interval
+from pillarbox.experiments.base import units
+from pillarbox.experiments.models.workloads.workload import TRAINING
+from pillarbox.experiments.runs.reporting.run_reading import RunContents
+from pillarbox.experiments.runs.reporting.tables import Row, Table
+from pillarbox.experiments.runs.trials.statistics import estimate
+from pillarbox.experiments.runs.trials.summary import value_and_interval
 
 COLUMNS = [
     "system", "time, s", "time / bound", "ideal / bound", "steps", "transfers", "slowest step",

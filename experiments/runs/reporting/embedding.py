@@ -9,8 +9,8 @@ from html import escape
 
 from markupsafe import Markup
 
-from experiments.runs.reporting import load_map, style
-from experiments.runs.reporting.drawing import network_figure as drawing
+from pillarbox.experiments.runs.reporting import load_map, style
+from pillarbox.experiments.runs.reporting.drawing import network_figure as drawing
 
 # Fonts of SVG figures: matplotlib lays text out in DejaVu Sans; Verdana is as wide.
 FONTS = "'DejaVu Sans', Verdana, sans-serif"

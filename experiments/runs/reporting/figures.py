@@ -17,9 +17,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from experiments.base import units
-from experiments.runs.reporting import style
-from experiments.runs.reporting.drawing.network_figure import COLOURS, INK
+from pillarbox.experiments.base import units
+from pillarbox.experiments.runs.reporting import style
+from pillarbox.experiments.runs.reporting.drawing.network_figure import COLOURS, INK
 
 PANEL = 1.75  # height of each panel of a figure, in inches
 # Phases of recovery after a fault: column of the phase's end, legend, opacity and hatch.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
-from experiments.runs.reporting import style
-from experiments.runs.reporting.drawing.drawing_files import MOST_SERVERS
-from experiments.runs.reporting.drawing.network_figure import LegendEntry, topology_figure
-from topos.base.topology import Cable, Topology
+from pillarbox.experiments.runs.reporting import style
+from pillarbox.experiments.runs.reporting.drawing.drawing_files import MOST_SERVERS
+from pillarbox.experiments.runs.reporting.drawing.network_figure import LegendEntry, topology_figure
+from pillarbox.topos.base.topology import Cable, Topology
 
 STEPS = (0.2, 0.4, 0.6, 0.8)  # load thresholds between cable colours, as shares of the link rate
 UNUSED = "#CCCCCC"  # colour of an idle cable

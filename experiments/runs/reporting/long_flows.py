@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy
 import pandas
 
-from experiments.models.fluid.directed_links import link_count
-from experiments.models.packets.simulated_tcp import TcpSimulationResults
-from experiments.runs.reporting.overlay import RepeatedTrial, repeated
-from experiments.runs.trials.records import Run
-from experiments.runs.trials.statistics import jain
-from experiments.runs.trust.queues import WARM_UP_S
-from topos.base.errors import require
+from pillarbox.experiments.models.fluid.directed_links import link_count
+from pillarbox.experiments.models.packets.simulated_tcp import TcpSimulationResults
+from pillarbox.experiments.runs.reporting.overlay import RepeatedTrial, repeated
+from pillarbox.experiments.runs.trials.records import Run
+from pillarbox.experiments.runs.trials.statistics import jain
+from pillarbox.experiments.runs.trust.queues import WARM_UP_S
+from pillarbox.topos.base.errors import require
 
 if TYPE_CHECKING:
     Row = dict[str, Any]

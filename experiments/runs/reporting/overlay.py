@@ -4,7 +4,8 @@ The flows of each trial are simulated with the same sizes, start times, paths an
 fluid model, and with TCP packet by packet at ports with the same queues and bursts. All completion
 times are given as slowdowns, relative to the time of the flow alone. Live and fluid slowdowns
 differ by queueing, slow start and acknowledgements. Live and simulated TCP differ by the
-simplifications of `experiments.models.packets`, and by an overloaded CPU of the live machine.
+simplifications of `pillarbox.experiments.models.packets`, and by an overloaded CPU of the live
+machine.
 """
 
 from __future__ import annotations
@@ -17,39 +18,44 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy
 import pandas
 
-from experiments.lab.linux.mptcp import MOST_FURTHER
-from experiments.lab.linux.queueing import ECN, MARKED_FROM, Queue
-from experiments.lab.linux.shaping import (
+from pillarbox.experiments.lab.linux.mptcp import MOST_FURTHER
+from pillarbox.experiments.lab.linux.queueing import ECN, MARKED_FROM, Queue
+from pillarbox.experiments.lab.linux.shaping import (
     QUEUE_PACKETS,
     catch_up_s,
     checked_delay,
     port_mtu,
     queue_bytes,
 )
-from experiments.models.arrays import Floats, Ints
-from experiments.models.arrivals.fluid_events import simulate_fluid_flows
-from experiments.models.arrivals.simulated_arrivals import slowdown_rows_by_size
-from experiments.models.fluid.directed_links import Routes, link_factors, path_minima, routes_of
-from experiments.models.fluid.ideal import ETHERNET_BYTES, header_bytes, header_efficiency
-from experiments.models.fluid.unloaded_time import idle_network_completion_s, idle_paths
-from experiments.models.packets.congestion import CONTROLS
-from experiments.models.packets.simulated_tcp import (
+from pillarbox.experiments.models.arrays import Floats, Ints
+from pillarbox.experiments.models.arrivals.fluid_events import simulate_fluid_flows
+from pillarbox.experiments.models.arrivals.simulated_arrivals import slowdown_rows_by_size
+from pillarbox.experiments.models.fluid.directed_links import (
+    Routes,
+    link_factors,
+    path_minima,
+    routes_of,
+)
+from pillarbox.experiments.models.fluid.ideal import ETHERNET_BYTES, header_bytes, header_efficiency
+from pillarbox.experiments.models.fluid.unloaded_time import idle_network_completion_s, idle_paths
+from pillarbox.experiments.models.packets.congestion import CONTROLS
+from pillarbox.experiments.models.packets.simulated_tcp import (
     DEFAULT_CONTROL,
     TcpParameters,
     TcpSimulationResults,
     simulate_tcp_flows,
 )
-from experiments.models.packets.subflow_paths import SubflowPaths, subflow_paths
-from experiments.models.port_bursts import owed_bytes
-from experiments.models.simulator.paths import routes, routing_by_name
-from experiments.runs.plans.experiment import System
-from experiments.runs.reporting import style
-from experiments.runs.reporting.drawing.drawing_files import FORMATS, rendered
-from experiments.runs.trials.recorded_paths import path_of
-from experiments.runs.trials.records import Run
-from hosts.wire.source_route import SIZE as SOURCE_ROUTE_BYTES
-from topos.base.errors import require
-from topos.base.topology import Topology
+from pillarbox.experiments.models.packets.subflow_paths import SubflowPaths, subflow_paths
+from pillarbox.experiments.models.port_bursts import owed_bytes
+from pillarbox.experiments.models.simulator.paths import routes, routing_by_name
+from pillarbox.experiments.runs.plans.experiment import System
+from pillarbox.experiments.runs.reporting import style
+from pillarbox.experiments.runs.reporting.drawing.drawing_files import FORMATS, rendered
+from pillarbox.experiments.runs.trials.recorded_paths import path_of
+from pillarbox.experiments.runs.trials.records import Run
+from pillarbox.hosts.wire.source_route import SIZE as SOURCE_ROUTE_BYTES
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.topology import Topology
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -266,7 +272,7 @@ def _draw_panel(axes: Axes, index: int, flows: pandas.DataFrame, system: str) ->
 
 def write_figure(figure: Figure, file: Path) -> None:
     """Write a slowdown figure to an SVG or PNG file, by the file's suffix."""
-    from experiments.base.files import write_atomically
+    from pillarbox.experiments.base.files import write_atomically
 
     check_file(file)
     write_atomically(file, rendered(figure, file.suffix[1:]))

@@ -15,10 +15,10 @@ from typing import Any
 import numpy
 import pandas
 
-from experiments.models.arrays import Floats, Ints
-from experiments.models.fluid.directed_links import end_of
-from experiments.models.packets.packet_log import NO_LINK, PacketLog
-from experiments.runs.reporting.slow_flows import COMPLETED, Explanation, TrialPackets
+from pillarbox.experiments.models.arrays import Floats, Ints
+from pillarbox.experiments.models.fluid.directed_links import end_of
+from pillarbox.experiments.models.packets.packet_log import NO_LINK, PacketLog
+from pillarbox.experiments.runs.reporting.slow_flows import COMPLETED, Explanation, TrialPackets
 
 QUEUE_STEP_S = 0.01  # time between two values of a queue's length
 Event = dict[str, Any]

@@ -14,11 +14,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from experiments.base import units
-from experiments.base.output import styled
-from experiments.base.text import printable_lines
-from experiments.models.workloads.flows import Flow, Progress
-from experiments.runs.trials.trial_process import TrialDisplay
+from pillarbox.experiments.base import units
+from pillarbox.experiments.base.output import styled
+from pillarbox.experiments.base.text import printable_lines
+from pillarbox.experiments.models.workloads.flows import Flow, Progress
+from pillarbox.experiments.runs.trials.trial_process import TrialDisplay
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -10,9 +10,9 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.figure import Figure
 
-from experiments.base.files import output_folder
-from experiments.base.text import printable_lines
-from experiments.runs.reporting import (
+from pillarbox.experiments.base.files import output_folder
+from pillarbox.experiments.base.text import printable_lines
+from pillarbox.experiments.runs.reporting import (
     collective_section,
     figures,
     load_map,
@@ -23,11 +23,11 @@ from experiments.runs.reporting import (
     tables,
     training_section,
 )
-from experiments.runs.reporting.embedding import EmbeddedFigure, embedded
-from experiments.runs.reporting.run_reading import RunContents, read
-from experiments.runs.trials import store
-from topos.base.errors import PillarboxError
-from topos.base.topology import Topology
+from pillarbox.experiments.runs.reporting.embedding import EmbeddedFigure, embedded
+from pillarbox.experiments.runs.reporting.run_reading import RunContents, read
+from pillarbox.experiments.runs.trials import store
+from pillarbox.topos.base.errors import PillarboxError
+from pillarbox.topos.base.topology import Topology
 
 PAGE, FIGURES = "report.html", "figures"  # names of the report's file and of its figures' folder
 
@@ -85,7 +85,7 @@ def write_report(
 def rendered(template: str, **contents: Any) -> str:
     """Return an HTML page from a template; texts are escaped for HTML."""
     environment = Environment(
-        loader=PackageLoader("experiments.runs.reporting"),
+        loader=PackageLoader("pillarbox.experiments.runs.reporting"),
         autoescape=True,
         finalize=_printable_value,
         undefined=StrictUndefined,

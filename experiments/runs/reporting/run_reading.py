@@ -1,6 +1,7 @@
 """Reading of a run for its report: all readable records, and a list of the missing ones.
 
-`experiments.runs.trials.records.load` refuses a damaged run. This module reads its intact records.
+`pillarbox.experiments.runs.trials.records.load` refuses a damaged run. This module reads its intact
+records.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from typing import Any
 
 import pandas as pd
 
-from experiments.runs.plans.experiment import Experiment
-from experiments.runs.plans.loading import experiment_of
-from experiments.runs.plans.values import plain
-from experiments.runs.trials import records, schema, store
-from experiments.runs.trials.records import Run
-from topos.base.errors import PillarboxError, require
-from topos.base.topology import Topology
+from pillarbox.experiments.runs.plans.experiment import Experiment
+from pillarbox.experiments.runs.plans.loading import experiment_of
+from pillarbox.experiments.runs.plans.values import plain
+from pillarbox.experiments.runs.trials import records, schema, store
+from pillarbox.experiments.runs.trials.records import Run
+from pillarbox.topos.base.errors import PillarboxError, require
+from pillarbox.topos.base.topology import Topology
 
 TABLES = ("trials", *schema.TABLES)
 # Manifest fields that the report shows in addition to the plan: type, and type of values.
@@ -50,7 +51,7 @@ class RunContents:
 
     @property
     def run(self) -> Run:
-        """The run's records as a `Run` of `experiments.runs.trials.records`."""
+        """The run's records as a `Run` of `pillarbox.experiments.runs.trials.records`."""
         return Run(self.folder, self.manifest, tuple(self.records), self.plan)
 
     @property

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from experiments.base import units
-from experiments.models.workloads.flows import COMPLETED
-from experiments.runs.trials.trial_faults import HEALED, REVIVE
-from topos.base.errors import PillarboxError
-from topos.base.topology import Topology
+from pillarbox.experiments.base import units
+from pillarbox.experiments.models.workloads.flows import COMPLETED
+from pillarbox.experiments.runs.trials.trial_faults import HEALED, REVIVE
+from pillarbox.topos.base.errors import PillarboxError
+from pillarbox.topos.base.topology import Topology
 
 TRIAL = ["system", "repeat", "trial", "valid"]  # columns that identify a trial in each table
 BINS = 150  # approximate number of time bins of a plot over time

@@ -11,30 +11,30 @@ from typing import Any, NamedTuple
 import numpy
 import pandas
 
-from experiments.lab.linux.shaping import catch_up_s, checked_delay, port_mtu
-from experiments.models.fluid.directed_links import (
+from pillarbox.experiments.lab.linux.shaping import catch_up_s, checked_delay, port_mtu
+from pillarbox.experiments.models.fluid.directed_links import (
     end_of,
     link_at,
     link_count,
     link_factors,
     link_rates_bps,
 )
-from experiments.models.packets import critical_path
-from experiments.models.packets.critical_path import (
+from pillarbox.experiments.models.packets import critical_path
+from pillarbox.experiments.models.packets.critical_path import (
     CriticalPaths,
     FlowToExplain,
     Outage,
     Part,
     Ports,
 )
-from experiments.models.packets.packet_log import NO_LINK, PacketLog
-from experiments.models.port_bursts import burst_bytes
-from experiments.runs.plans.experiment import System
-from experiments.runs.trials import packet_records
-from experiments.runs.trials.records import Run, trial_folder
-from hosts.base.fault_kinds import BY_NAME
-from topos.base.errors import require
-from topos.base.topology import Topology
+from pillarbox.experiments.models.packets.packet_log import NO_LINK, PacketLog
+from pillarbox.experiments.models.port_bursts import burst_bytes
+from pillarbox.experiments.runs.plans.experiment import System
+from pillarbox.experiments.runs.trials import packet_records
+from pillarbox.experiments.runs.trials.records import Run, trial_folder
+from pillarbox.hosts.base.fault_kinds import BY_NAME
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.topology import Topology
 
 COMPLETED = "completed"
 MOST_PARTS = 6  # largest number of parts in a sentence; the rest is summed up
@@ -165,7 +165,7 @@ def logged_trial(run: Run, trial: int) -> TrialPackets:
 
 def simulated_trial(run: Run, trial: int) -> TrialPackets:
     """Return a trial's flows with the ends that a simulation computes, and its packet log."""
-    from experiments.runs.reporting.overlay import repeated
+    from pillarbox.experiments.runs.reporting.overlay import repeated
 
     _record(run, trial)
     records = tuple(one for one in run.records if one["trial"] == trial)

@@ -12,14 +12,14 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.base import units
-from experiments.base.units import three_figures
-from experiments.models.workloads.sizes import ALL
-from experiments.runs.reporting import style
-from experiments.runs.reporting.drawing.network_figure import PAPER
-from experiments.runs.reporting.tables import Row, Table
-from experiments.runs.trials.slowdowns import burst_note, slowdowns_in
-from experiments.runs.trials.statistics import Estimate
+from pillarbox.experiments.base import units
+from pillarbox.experiments.base.units import three_figures
+from pillarbox.experiments.models.workloads.sizes import ALL
+from pillarbox.experiments.runs.reporting import style
+from pillarbox.experiments.runs.reporting.drawing.network_figure import PAPER
+from pillarbox.experiments.runs.reporting.tables import Row, Table
+from pillarbox.experiments.runs.trials.slowdowns import burst_note, slowdowns_in
+from pillarbox.experiments.runs.trials.statistics import Estimate
 
 PANELS = {"slowdown_median": "median", "slowdown_p99": "99th percentile"}  # columns and titles
 # burst that an idle port forwards without waiting, and number of flows that fit into it

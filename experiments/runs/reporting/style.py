@@ -13,10 +13,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from experiments.base import units
-from experiments.base.files import write_atomically
-from experiments.runs.reporting.drawing.drawing_files import rendered
-from experiments.runs.reporting.drawing.network_figure import COLOURS, INK, PAPER
+from pillarbox.experiments.base import units
+from pillarbox.experiments.base.files import write_atomically
+from pillarbox.experiments.runs.reporting.drawing.drawing_files import rendered
+from pillarbox.experiments.runs.reporting.drawing.network_figure import COLOURS, INK, PAPER
 
 GRID, INVALID, FAULT = "#DDDDDD", "#999999", "#B22222"
 # Maximum characters per legend line, for a legend right of the axes and in two columns.
@@ -139,7 +139,7 @@ def legend_below(figure: Figure, entries: dict[str, Any]) -> None:
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     """Write a figure to NAME.svg and NAME.png; return both files."""
-    from experiments.base.files import give_to_user
+    from pillarbox.experiments.base.files import give_to_user
 
     files = []
     for suffix in ("svg", "png"):

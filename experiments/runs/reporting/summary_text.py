@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from experiments.base import units
-from experiments.base.text import columns
-from experiments.models.workloads.flows import COMPLETED
-from experiments.runs.trials.recovery import STILL_WITHIN_S
-from experiments.runs.trials.summary import (
+from pillarbox.experiments.base import units
+from pillarbox.experiments.base.text import columns
+from pillarbox.experiments.models.workloads.flows import COMPLETED
+from pillarbox.experiments.runs.trials.recovery import STILL_WITHIN_S
+from pillarbox.experiments.runs.trials.summary import (
     ABOUT_DOUBT,
     DOUBT,
     GOODPUT,
@@ -26,7 +26,7 @@ from experiments.runs.trials.summary import (
 if TYPE_CHECKING:
     import pandas
 
-    from experiments.runs.trials.records import Run
+    from pillarbox.experiments.runs.trials.records import Run
 
 MOST_HEADLINES = 3  # maximum number of headline sentences of a kind
 NOT_VALID = "not valid, so do not trust it"

@@ -10,15 +10,15 @@ from typing import Any
 
 import pandas as pd
 
-from experiments.base import units
-from experiments.models.workloads.collectives.plan import is_collective
-from experiments.models.workloads.flows import COMPLETED
-from experiments.models.workloads.workload import TRAINING
-from experiments.runs.plans.experiment import Experiment, FaultAt, System
-from experiments.runs.reporting import series
-from experiments.runs.reporting.run_reading import RunContents
-from experiments.runs.trials.statistics import Estimate, compare, estimate
-from experiments.runs.trials.summary import (
+from pillarbox.experiments.base import units
+from pillarbox.experiments.models.workloads.collectives.plan import is_collective
+from pillarbox.experiments.models.workloads.flows import COMPLETED
+from pillarbox.experiments.models.workloads.workload import TRAINING
+from pillarbox.experiments.runs.plans.experiment import Experiment, FaultAt, System
+from pillarbox.experiments.runs.reporting import series
+from pillarbox.experiments.runs.reporting.run_reading import RunContents
+from pillarbox.experiments.runs.trials.statistics import Estimate, compare, estimate
+from pillarbox.experiments.runs.trials.summary import (
     ABOUT_DOUBT,
     ARRIVED,
     COMPLETION,
@@ -31,10 +31,10 @@ from experiments.runs.trials.summary import (
     value_and_interval,
     values,
 )
-from hosts.base.fault_kinds import fault_kind
-from hosts.base.faults import kind_of, read
-from topos.base.errors import PillarboxError
-from topos.base.topology import Topology
+from pillarbox.hosts.base.fault_kinds import fault_kind
+from pillarbox.hosts.base.faults import kind_of, read
+from pillarbox.topos.base.errors import PillarboxError
+from pillarbox.topos.base.topology import Topology
 
 CUT_OFF = "no other path"  # cell text instead of a rerouting time if a fault left no path
 MOST_NAMES = 8  # maximum number of server names in a report's table cell

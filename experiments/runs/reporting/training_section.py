@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from experiments.runs.reporting.run_reading import RunContents
-from experiments.runs.reporting.tables import Row, Table
-from experiments.runs.trials.job_slowdowns import TITLES, slowdowns_in
-from experiments.runs.trials.statistics import estimate
-from experiments.runs.trials.summary import value_and_interval
+from pillarbox.experiments.runs.reporting.run_reading import RunContents
+from pillarbox.experiments.runs.reporting.tables import Row, Table
+from pillarbox.experiments.runs.trials.job_slowdowns import TITLES, slowdowns_in
+from pillarbox.experiments.runs.trials.statistics import estimate
+from pillarbox.experiments.runs.trials.summary import value_and_interval
 
 PARTS = ("completion_s", "ideal_s", "compute_s", "exposed_s", "waiting_s")
 COLUMNS = [

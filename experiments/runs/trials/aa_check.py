@@ -11,10 +11,10 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from topos.base.errors import PillarboxError, require
+from pillarbox.topos.base.errors import PillarboxError, require
 
 if TYPE_CHECKING:
-    from experiments.runs.trials.statistics import Comparison
+    from pillarbox.experiments.runs.trials.statistics import Comparison
 
 LEAST_PAIRS = 5  # Least number of pairs of valid trials for an A/A check.
 
@@ -38,7 +38,7 @@ def same_twice(first: Mapping[int, float], second: Mapping[int, float]) -> Compa
     >>> same_twice(first, dict(enumerate([11.1, 11.0, 11.0, 11.2, 11.1]))).differs
     True
     """
-    from experiments.runs.trials.statistics import compare
+    from pillarbox.experiments.runs.trials.statistics import compare
 
     pairs = len(first.keys() & second.keys())
     require(

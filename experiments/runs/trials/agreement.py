@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from experiments.base.text import columns
-from experiments.runs.trials import diff
-from experiments.runs.trials.diff import Difference, TotalComparison, difference
+from pillarbox.experiments.base.text import columns
+from pillarbox.experiments.runs.trials import diff
+from pillarbox.experiments.runs.trials.diff import Difference, TotalComparison, difference
 
 if TYPE_CHECKING:
-    from experiments.runs.trials.records import Run
+    from pillarbox.experiments.runs.trials.records import Run
 
 TOLERANCE = 0.05  # ratio of two results that agree even if their intervals exclude it
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from experiments.lab.traffic.open_loop import lateness_s
-from experiments.models.workloads.arrivals import Window
-from experiments.models.workloads.demand import (
+from pillarbox.experiments.lab.traffic.open_loop import lateness_s
+from pillarbox.experiments.models.workloads.arrivals import Window
+from pillarbox.experiments.models.workloads.demand import (
     DEADLINE,
     INCAST,
     REQUESTS,
@@ -21,14 +21,14 @@ from experiments.models.workloads.demand import (
     flows_per_arrival,
     request_answers,
 )
-from experiments.models.workloads.flows import COMPLETED, FlowResult
-from experiments.models.workloads.sizes import ALL, CLASSES
-from experiments.runs.plans.drawn_arrivals import capacity_of, load_of
-from experiments.runs.plans.experiment import System
-from experiments.runs.trust.readings import DurationStatistics, spread
+from pillarbox.experiments.models.workloads.flows import COMPLETED, FlowResult
+from pillarbox.experiments.models.workloads.sizes import ALL, CLASSES
+from pillarbox.experiments.runs.plans.drawn_arrivals import capacity_of, load_of
+from pillarbox.experiments.runs.plans.experiment import System
+from pillarbox.experiments.runs.trust.readings import DurationStatistics, spread
 
 if TYPE_CHECKING:
-    from experiments.runs.trials.order import TrialMeasurements, TrialOrder
+    from pillarbox.experiments.runs.trials.order import TrialMeasurements, TrialOrder
 
 Row = dict[str, Any]
 
@@ -37,7 +37,7 @@ SHARES = {"median": 0.5, "p95": 0.95, "p99": 0.99}  # Quantiles by name in colum
 
 def window_of_trial(order: TrialOrder) -> Window:
     """Return the measured window of a trial: the start times of the flows that count."""
-    from experiments.models.workloads.arrivals import measurement_window
+    from pillarbox.experiments.models.workloads.arrivals import measurement_window
 
     return measurement_window(order.workload, max(flow.start_s for flow in order.flows))
 
@@ -67,14 +67,14 @@ def _completion_s(result: FlowResult) -> float | None:
 
 def _ideal_columns(system: System, rate_mbit: float, found: TrialMeasurements) -> Iterator[Row]:
     """Yield each flow's ideal completion time, and the burst of its path's slowest port."""
-    from experiments.lab.linux.shaping import catch_up_s, checked_delay
-    from experiments.models.fluid.ideal import header_bytes
-    from experiments.models.fluid.unloaded_time import (
+    from pillarbox.experiments.lab.linux.shaping import catch_up_s, checked_delay
+    from pillarbox.experiments.models.fluid.ideal import header_bytes
+    from pillarbox.experiments.models.fluid.unloaded_time import (
         computed_routes,
         idle_network_completion_s,
         idle_paths,
     )
-    from experiments.models.port_bursts import burst_bytes
+    from pillarbox.experiments.models.port_bursts import burst_bytes
 
     topology = system.topology
     flows = [result.flow for result in found.results]

@@ -20,13 +20,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiments.base.files import output_folder
-from hosts.base.file_ownership import is_machine_root
-from topos.base.errors import PillarboxError, require
+from pillarbox.experiments.base.files import output_folder
+from pillarbox.hosts.base.file_ownership import is_machine_root
+from pillarbox.topos.base.errors import PillarboxError, require
 
 if TYPE_CHECKING:
-    from experiments.runs.plans.experiment import System
-    from experiments.runs.trials.greedy import Tried
+    from pillarbox.experiments.runs.plans.experiment import System
+    from pillarbox.experiments.runs.trials.greedy import Tried
 
 # Cable rates that the calibration of this machine tries, in Mbit/s.
 SCALE_MBIT = (*(float(m * 10**e) for e in range(4) for m in (1, 2, 3, 5, 7)), 10_000.0)
@@ -139,7 +139,7 @@ def _valid_and_invalid_index(is_valid: Callable[[int], bool]) -> tuple[int, int]
 
 
 def _trial_at(system: System, say: Say) -> Tried:
-    from experiments.runs.trials.greedy import tried
+    from pillarbox.experiments.runs.trials.greedy import tried
 
     found = tried(system)
     if found.verdict.valid:
@@ -154,8 +154,8 @@ def _trial_at(system: System, say: Say) -> Tried:
 
 def known_as(system: System) -> str:
     """Return the cache key of a system's calibrated rate; empty if its routing is a user's file."""
-    from experiments.lab.emulation.defaults import chosen_plane, usual_routing
-    from hosts.base.load import router_for
+    from pillarbox.experiments.lab.emulation.defaults import chosen_plane, usual_routing
+    from pillarbox.hosts.base.load import router_for
 
     topology = system.topology
     routing, plane = system.routing or usual_routing(topology), system.plane
@@ -190,7 +190,7 @@ def user_cache() -> Path:
 
 def _cached_rates(file: Path) -> dict[str, Any]:
     """Return the calibrated cable rates in the cache file by key; empty if it cannot be read."""
-    from experiments.runs.trials.store import read_json
+    from pillarbox.experiments.runs.trials.store import read_json
 
     try:
         known = read_json(file)
@@ -200,7 +200,7 @@ def _cached_rates(file: Path) -> dict[str, Any]:
 
 
 def _save_rate(file: Path, key: str, rate_mbit: float) -> None:
-    from experiments.runs.trials.store import write_json
+    from pillarbox.experiments.runs.trials.store import write_json
 
     output_folder(file.parent)
     write_json(file, _cached_rates(file) | {key: rate_mbit})

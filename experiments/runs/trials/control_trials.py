@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from experiments.models.workloads.workload import Workload
-from experiments.runs.plans.experiment import Experiment, System
-from experiments.runs.plans.trials import Trial
+from pillarbox.experiments.models.workloads.workload import Workload
+from pillarbox.experiments.runs.plans.experiment import Experiment, System
+from pillarbox.experiments.runs.plans.trials import Trial
 
 if TYPE_CHECKING:
-    from experiments.runs.trials.outcome import Row
+    from pillarbox.experiments.runs.trials.outcome import Row
 
 REFERENCE = "reno"
 NETWORK = "tree,3,1"  # three servers on one switch: two send to the third
@@ -49,9 +49,9 @@ def control_results(control: str, queue: str = "droptail") -> Iterator[ControlRe
 
 
 def _result(system: System) -> ControlResult:
-    from experiments.runs.trials.experiment_run import order_of
-    from experiments.runs.trials.outcome import outcome
-    from experiments.runs.trials.trial_process import TrialDisplay, TrialError, measure
+    from pillarbox.experiments.runs.trials.experiment_run import order_of
+    from pillarbox.experiments.runs.trials.outcome import outcome
+    from pillarbox.experiments.runs.trials.trial_process import TrialDisplay, TrialError, measure
 
     load = Workload(
         "several-to-one", duration_s=DURATION_S, tool="generator", timeout_s=DURATION_S + 20.0

@@ -7,11 +7,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from experiments.base.text import columns
-from experiments.base.units import three_figures
-from experiments.runs.plans.values import differences
-from experiments.runs.trials.statistics import Comparison, Estimate, compare_runs, estimate
-from experiments.runs.trials.summary import (
+from pillarbox.experiments.base.text import columns
+from pillarbox.experiments.base.units import three_figures
+from pillarbox.experiments.runs.plans.values import differences
+from pillarbox.experiments.runs.trials.statistics import (
+    Comparison,
+    Estimate,
+    compare_runs,
+    estimate,
+)
+from pillarbox.experiments.runs.trials.summary import (
     COMPLETION,
     GOODPUT,
     Measure,
@@ -22,7 +27,7 @@ from experiments.runs.trials.summary import (
 )
 
 if TYPE_CHECKING:
-    from experiments.runs.trials.records import Run
+    from pillarbox.experiments.runs.trials.records import Run
 
 # Parts of a manifest that can explain a difference, the most likely first, with their titles. All
 # other parts are the time and the command line of a run.

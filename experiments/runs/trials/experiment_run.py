@@ -14,27 +14,32 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from experiments.base.files import only_writer, output_folder
-from experiments.lab.traffic.tools import AUTO, GENERATOR
-from experiments.models.workloads.flows import Flow
-from experiments.models.workloads.workload import TRAINING, Workload
-from experiments.runs.plans.experiment import Experiment, System
-from experiments.runs.plans.trials import Trial, blocks
-from experiments.runs.plans.values import differences, plain
-from experiments.runs.trials import records, store
-from experiments.runs.trials.manifest import manifest, moment
-from experiments.runs.trials.order import TrialMeasurements, TrialOrder
-from experiments.runs.trials.outcome import Outcome, failed, outcome
-from experiments.runs.trials.records import MANIFEST, Run
-from experiments.runs.trials.statistics import precise
-from experiments.runs.trials.summary import main_measure, totals_text, values, verdict_text
-from experiments.runs.trials.trial_process import TrialDisplay, TrialError, measure
-from hosts.base.load import router_for
-from topos.base.errors import UnsupportedError, require
+from pillarbox.experiments.base.files import only_writer, output_folder
+from pillarbox.experiments.lab.traffic.tools import AUTO, GENERATOR
+from pillarbox.experiments.models.workloads.flows import Flow
+from pillarbox.experiments.models.workloads.workload import TRAINING, Workload
+from pillarbox.experiments.runs.plans.experiment import Experiment, System
+from pillarbox.experiments.runs.plans.trials import Trial, blocks
+from pillarbox.experiments.runs.plans.values import differences, plain
+from pillarbox.experiments.runs.trials import records, store
+from pillarbox.experiments.runs.trials.manifest import manifest, moment
+from pillarbox.experiments.runs.trials.order import TrialMeasurements, TrialOrder
+from pillarbox.experiments.runs.trials.outcome import Outcome, failed, outcome
+from pillarbox.experiments.runs.trials.records import MANIFEST, Run
+from pillarbox.experiments.runs.trials.statistics import precise
+from pillarbox.experiments.runs.trials.summary import (
+    main_measure,
+    totals_text,
+    values,
+    verdict_text,
+)
+from pillarbox.experiments.runs.trials.trial_process import TrialDisplay, TrialError, measure
+from pillarbox.hosts.base.load import router_for
+from pillarbox.topos.base.errors import UnsupportedError, require
 
 if TYPE_CHECKING:
-    from experiments.models.workloads.collectives.plan import CollectivePlan
-    from experiments.models.workloads.distribution_plan import DistributionPlan
+    from pillarbox.experiments.models.workloads.collectives.plan import CollectivePlan
+    from pillarbox.experiments.models.workloads.distribution_plan import DistributionPlan
 
 Measure: TypeAlias = Callable[[TrialOrder, TrialDisplay, Path], TrialMeasurements]
 
@@ -66,7 +71,7 @@ def run(
     orders : sequence of TrialOrder, optional
         Orders of the first block, if the caller has made them (`orders_of`).
     live : TrialDisplay, optional
-        Progress display (see experiments.runs.reporting.progress); none by default.
+        Progress display (see pillarbox.experiments.runs.reporting.progress); none by default.
     measure : callable, optional
         Function that runs one trial.
     plain_csv : bool
@@ -102,7 +107,7 @@ def orders_of(experiment: Experiment) -> list[TrialOrder]:
 
 def order_of(experiment: Experiment, trial: Trial) -> TrialOrder:
     """Return the order of a trial: its flows and its faults, drawn from its seed."""
-    from experiments.runs.plans.fault_schedule import schedule
+    from pillarbox.experiments.runs.plans.fault_schedule import schedule
 
     topology, workload = trial.system.topology, experiment.workload
     if trial.system.tool:
@@ -125,7 +130,7 @@ def order_of(experiment: Experiment, trial: Trial) -> TrialOrder:
 
 def has_own_tool(workload: Workload) -> bool:
     """Return True if only the tool of collective operations and training runs a workload."""
-    from experiments.models.workloads.collectives.plan import is_collective
+    from pillarbox.experiments.models.workloads.collectives.plan import is_collective
 
     return is_collective(workload) or workload.pattern == TRAINING
 
@@ -157,10 +162,10 @@ def _flows_and_plan(
 
     The flows of a file distribution are its hops, those of a collective operation its connections.
     """
-    from experiments.models.workloads.collectives.plan import collective_of
+    from pillarbox.experiments.models.workloads.collectives.plan import collective_of
 
     if workload.pattern == TRAINING:
-        from experiments.models.workloads.training.training_workload import training_plan
+        from pillarbox.experiments.models.workloads.training.training_workload import training_plan
 
         system = trial.system
         iteration = training_plan(
@@ -172,14 +177,14 @@ def _flows_and_plan(
     if collective:
         return collective.flows(), collective
     if workload.arrivals is not None:
-        from experiments.runs.plans.drawn_arrivals import arrivals_of
+        from pillarbox.experiments.runs.plans.drawn_arrivals import arrivals_of
 
         return arrivals_of(trial.system, workload, trial.seed).flows(), None
     if not workload.options.get("distribute"):
-        from experiments.models.workloads.patterns import flows_of
+        from pillarbox.experiments.models.workloads.patterns import flows_of
 
         return flows_of(topology, workload, trial.seed), None
-    from experiments.lab.traffic.file_distribution import hop_flows, plan_for
+    from pillarbox.experiments.lab.traffic.file_distribution import hop_flows, plan_for
 
     plan = plan_for(topology, workload, trial.seed)
     return [flow for _, flow in hop_flows(plan, workload.volume_bytes or 0)], plan

@@ -11,12 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from experiments.models.workloads.workload import Workload
-from experiments.runs.plans.experiment import Experiment, System
-from experiments.runs.plans.trials import Trial
+from pillarbox.experiments.models.workloads.workload import Workload
+from pillarbox.experiments.runs.plans.experiment import Experiment, System
+from pillarbox.experiments.runs.plans.trials import Trial
 
 if TYPE_CHECKING:
-    from experiments.runs.trust.verdict import Verdict
+    from pillarbox.experiments.runs.trust.verdict import Verdict
 
 # Largest number of servers that send all-to-all; in larger networks a server has one receiver.
 MOST_ALL_TO_ALL = 40
@@ -64,10 +64,10 @@ def tried(
     """
     from contextlib import nullcontext
 
-    from experiments.runs.trials.experiment_run import order_of
-    from experiments.runs.trials.outcome import outcome
-    from experiments.runs.trials.trial_process import TrialDisplay, TrialError, measure
-    from experiments.runs.trust.verdict import Verdict
+    from pillarbox.experiments.runs.trials.experiment_run import order_of
+    from pillarbox.experiments.runs.trials.outcome import outcome
+    from pillarbox.experiments.runs.trials.trial_process import TrialDisplay, TrialError, measure
+    from pillarbox.experiments.runs.trust.verdict import Verdict
 
     experiment = Experiment("greedy", "", (system,), workload or greedy(system), seed=seed)
     order = order_of(experiment, Trial(0, system, 0, seed))

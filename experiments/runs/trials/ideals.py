@@ -18,19 +18,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy
 
-from experiments.models.fluid.bounds import is_small_enough, throughput
-from experiments.models.fluid.directed_links import link_rates_bps, working_links
-from experiments.models.fluid.ideal import goodput_share
-from experiments.models.fluid.path_bound import PathBound
-from experiments.models.workloads.flows import FlowResult
-from experiments.runs.trials.order import FlowPathsAtTime, TrialMeasurements, TrialOrder
-from experiments.runs.trials.recorded_paths import paths_of
-from experiments.runs.trials.subflows import Subflow, working_paths
-from hosts.base.failures import NONE, Failures
+from pillarbox.experiments.models.fluid.bounds import is_small_enough, throughput
+from pillarbox.experiments.models.fluid.directed_links import link_rates_bps, working_links
+from pillarbox.experiments.models.fluid.ideal import goodput_share
+from pillarbox.experiments.models.fluid.path_bound import PathBound
+from pillarbox.experiments.models.workloads.flows import FlowResult
+from pillarbox.experiments.runs.trials.order import FlowPathsAtTime, TrialMeasurements, TrialOrder
+from pillarbox.experiments.runs.trials.recorded_paths import paths_of
+from pillarbox.experiments.runs.trials.subflows import Subflow, working_paths
+from pillarbox.hosts.base.failures import NONE, Failures
 
 if TYPE_CHECKING:
-    from experiments.models.arrays import Bools, Floats
-    from experiments.models.fluid.directed_links import FlowPath
+    from pillarbox.experiments.models.arrays import Bools, Floats
+    from pillarbox.experiments.models.fluid.directed_links import FlowPath
 
 STEPS = 120  # Maximum number of time steps of a trial's ideal goodput curve.
 LEAST_STEP_S = 0.1  # Shortest time step of the ideal goodput curve, in seconds.

@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from experiments.base.text import columns
-from experiments.base.units import three_figures
-from experiments.runs.trials.statistics import Estimate, estimate, paired
+from pillarbox.experiments.base.text import columns
+from pillarbox.experiments.base.units import three_figures
+from pillarbox.experiments.runs.trials.statistics import Estimate, estimate, paired
 
 if TYPE_CHECKING:
     import pandas
 
-    from experiments.runs.trials.records import Run
+    from pillarbox.experiments.runs.trials.records import Run
 
 TITLES = ("system", "job", "ranks", "alone, s", "together, s", "slowdown", "simulated")
 

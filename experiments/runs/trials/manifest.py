@@ -18,12 +18,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from experiments.base.files import CHECKOUT
-from experiments.base.processes import proc_field
-from experiments.runs.plans.experiment import Experiment
-from experiments.runs.plans.values import plain
-from experiments.runs.trials import schema
-from topos.base.topology import Topology
+from pillarbox.experiments.base.files import CHECKOUT
+from pillarbox.experiments.base.processes import proc_field
+from pillarbox.experiments.runs.plans.experiment import Experiment
+from pillarbox.experiments.runs.plans.values import plain
+from pillarbox.experiments.runs.trials import schema
+from pillarbox.topos.base.topology import Topology
 
 PACKAGES = ("numpy", "pandas", "pyarrow", "scipy", "numba")
 
@@ -103,7 +103,7 @@ def network_facts(topology: Topology) -> dict[str, Any]:
 
 def lab_facts(lab: Any) -> dict[str, Any]:
     """Return facts of a running lab (routing, plane, sysctls, queues) from its first server."""
-    from experiments.lab.linux.shaping import in_bursts
+    from pillarbox.experiments.lab.linux.shaping import in_bursts
 
     first = lab.here()[0]
     with lab.host(first).live_namespace():

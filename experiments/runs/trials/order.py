@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from experiments.models.workloads.collectives.plan import CollectivePlan
-from experiments.models.workloads.flows import Flow, FlowResult
-from experiments.models.workloads.training.iteration_plan import IterationPlan
-from experiments.models.workloads.workload import Workload
-from experiments.runs.plans.trials import Trial
-from hosts.base.failures import Failures
-from hosts.base.faults import Fault
-from topos.base.topology import Topology
+from pillarbox.experiments.models.workloads.collectives.plan import CollectivePlan
+from pillarbox.experiments.models.workloads.flows import Flow, FlowResult
+from pillarbox.experiments.models.workloads.training.iteration_plan import IterationPlan
+from pillarbox.experiments.models.workloads.workload import Workload
+from pillarbox.experiments.runs.plans.trials import Trial
+from pillarbox.hosts.base.failures import Failures
+from pillarbox.hosts.base.faults import Fault
+from pillarbox.topos.base.topology import Topology
 
 if TYPE_CHECKING:
-    from experiments.lab.observe.packet_log import Sightings
-    from experiments.lab.traffic.collective_tool import TransferResult
-    from experiments.models.workloads.distribution_plan import DistributionPlan
-    from experiments.runs.trust.readings import Readings
+    from pillarbox.experiments.lab.observe.packet_log import Sightings
+    from pillarbox.experiments.lab.traffic.collective_tool import TransferResult
+    from pillarbox.experiments.models.workloads.distribution_plan import DistributionPlan
+    from pillarbox.experiments.runs.trust.readings import Readings
 
 # Time limit for starting and ending a lab, in seconds, and addition for each of its servers.
 SETUP_S = 90.0

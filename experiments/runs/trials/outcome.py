@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from experiments.models.fluid.collective import flow_ends_s, transfer_end_times_s
-from experiments.models.workloads.collectives.bound import collective_time_bound_s
-from experiments.models.workloads.flows import COMPLETED, FAILED, Flow, FlowResult
-from experiments.runs.plans.trials import Trial
-from experiments.runs.trials.arrival_results import (
+from pillarbox.experiments.models.fluid.collective import flow_ends_s, transfer_end_times_s
+from pillarbox.experiments.models.workloads.collectives.bound import collective_time_bound_s
+from pillarbox.experiments.models.workloads.flows import COMPLETED, FAILED, Flow, FlowResult
+from pillarbox.experiments.runs.plans.trials import Trial
+from pillarbox.experiments.runs.trials.arrival_results import (
     class_rows,
     flow_columns,
     late,
@@ -20,25 +20,25 @@ from experiments.runs.trials.arrival_results import (
     slowdowns_of,
     together_of,
 )
-from experiments.runs.trials.ideals import TrialIdeal, trial_ideal
-from experiments.runs.trials.order import TrialMeasurements, TrialOrder
-from experiments.runs.trials.packet_records import packet_log_of
-from experiments.runs.trials.recorded_paths import paths_of
-from experiments.runs.trials.recovery import recovery
-from experiments.runs.trials.statistics import jain, spread
-from experiments.runs.trials.subflows import Subflow, subflow_rows, subflows_of
-from experiments.runs.trials.training_results import training_results
-from experiments.runs.trials.trial_faults import killed_by
-from experiments.runs.trust.verdict import judge
-from hosts.base.path import Path
-from hosts.base.pinned_paths import reverse
-from topos.base.topology import Topology
+from pillarbox.experiments.runs.trials.ideals import TrialIdeal, trial_ideal
+from pillarbox.experiments.runs.trials.order import TrialMeasurements, TrialOrder
+from pillarbox.experiments.runs.trials.packet_records import packet_log_of
+from pillarbox.experiments.runs.trials.recorded_paths import paths_of
+from pillarbox.experiments.runs.trials.recovery import recovery
+from pillarbox.experiments.runs.trials.statistics import jain, spread
+from pillarbox.experiments.runs.trials.subflows import Subflow, subflow_rows, subflows_of
+from pillarbox.experiments.runs.trials.training_results import training_results
+from pillarbox.experiments.runs.trials.trial_faults import killed_by
+from pillarbox.experiments.runs.trust.verdict import judge
+from pillarbox.hosts.base.path import Path
+from pillarbox.hosts.base.pinned_paths import reverse
+from pillarbox.topos.base.topology import Topology
 
 if TYPE_CHECKING:
-    from experiments.models.fluid.directed_links import FlowPath
-    from experiments.models.fluid.ideal import Ideal
-    from experiments.models.packets.packet_log import PacketLog
-    from experiments.models.workloads.collectives.plan import CollectivePlan
+    from pillarbox.experiments.models.fluid.directed_links import FlowPath
+    from pillarbox.experiments.models.fluid.ideal import Ideal
+    from pillarbox.experiments.models.packets.packet_log import PacketLog
+    from pillarbox.experiments.models.workloads.collectives.plan import CollectivePlan
 
 Row = dict[str, Any]
 # Columns of the counters in `Reordering`.
@@ -144,7 +144,7 @@ def ideal_of(
     system = order.trial.system
     if system.rate_mbit is None or found.routing.endswith(".py") or not found.uniform:
         return None
-    from experiments.models.fluid.ideal import ideal
+    from pillarbox.experiments.models.fluid.ideal import ideal
 
     flows = [result.flow for result in found.results]
     if system.multipath:
@@ -177,7 +177,7 @@ def _multipath_ideal(
     order: TrialOrder, flows: Sequence[Flow], subflows: Sequence[Subflow]
 ) -> Ideal:
     """Return the ideal of flows of Multipath TCP, whose subflows are on their pinned paths."""
-    from experiments.models.fluid.ideal import ideal
+    from pillarbox.experiments.models.fluid.ideal import ideal
 
     system, topology = order.trial.system, order.topology
     paths = [one.path for one in subflows]
@@ -234,7 +234,7 @@ def bound_of(order: TrialOrder, found: TrialMeasurements) -> float | None:
     unbounded = order.plan and (collective is None or order.iteration is not None)
     if found.routing.endswith(".py") or unbounded:
         return None
-    from experiments.models.fluid.ideal import bound_bps, goodput_share
+    from pillarbox.experiments.models.fluid.ideal import bound_bps, goodput_share
 
     if collective:
         efficiency = goodput_share(topology, found.routing, system.mtu, multipath=system.multipath)

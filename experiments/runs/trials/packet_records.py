@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import numpy
 
-from experiments.models.fluid.ideal import TCP_IP_BYTES
-from experiments.models.packets.packet_log import PacketLog
-from experiments.models.workloads.flows import FlowResult
-from experiments.runs.plans.experiment import System
-from topos.base.errors import PillarboxError, require
-from topos.base.topology import Topology
+from pillarbox.experiments.models.fluid.ideal import TCP_IP_BYTES
+from pillarbox.experiments.models.packets.packet_log import PacketLog
+from pillarbox.experiments.models.workloads.flows import FlowResult
+from pillarbox.experiments.runs.plans.experiment import System
+from pillarbox.topos.base.errors import PillarboxError, require
+from pillarbox.topos.base.topology import Topology
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from experiments.models.arrays import Ints
+    from pillarbox.experiments.models.arrays import Ints
 
 FILE = "packets.parquet"
 KINDS = {

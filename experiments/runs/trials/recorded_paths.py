@@ -21,18 +21,18 @@ from contextlib import suppress
 from itertools import pairwise, repeat
 from typing import TYPE_CHECKING, Any
 
-from experiments.models.fluid.ideal import static_flow_paths
-from experiments.models.workloads.flows import Flow
-from experiments.runs.trials.order import FlowPathsAtTime
-from hosts.base.algorithms import algorithms
-from hosts.base.failures import NONE, Failures
-from hosts.base.path import Path, Step
-from topos.base.errors import PillarboxError
-from topos.base.topology import Topology
+from pillarbox.experiments.models.fluid.ideal import static_flow_paths
+from pillarbox.experiments.models.workloads.flows import Flow
+from pillarbox.experiments.runs.trials.order import FlowPathsAtTime
+from pillarbox.hosts.base.algorithms import algorithms
+from pillarbox.hosts.base.failures import NONE, Failures
+from pillarbox.hosts.base.path import Path, Step
+from pillarbox.topos.base.errors import PillarboxError
+from pillarbox.topos.base.topology import Topology
 
 if TYPE_CHECKING:
-    from experiments.lab.emulation.lab import Lab
-    from experiments.models.fluid.directed_links import FlowPath
+    from pillarbox.experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.models.fluid.directed_links import FlowPath
 
 TCP = 6
 PORT = "%"  # separator of a server and the port by which a path leaves it

@@ -15,13 +15,13 @@ from typing import Any
 
 import pandas
 
-from experiments.models.packets.packet_log import PacketLog
-from experiments.runs.plans.experiment import Experiment
-from experiments.runs.trials import packet_records, schema, store
-from experiments.runs.trust.readings import MachineReadings
-from hosts.base.fault_kinds import fault_kind
-from hosts.base.faults import Fault
-from topos.base.errors import PillarboxError, require
+from pillarbox.experiments.models.packets.packet_log import PacketLog
+from pillarbox.experiments.runs.plans.experiment import Experiment
+from pillarbox.experiments.runs.trials import packet_records, schema, store
+from pillarbox.experiments.runs.trust.readings import MachineReadings
+from pillarbox.hosts.base.fault_kinds import fault_kind
+from pillarbox.hosts.base.faults import Fault
+from pillarbox.topos.base.errors import PillarboxError, require
 
 MANIFEST, TRIAL_FILE, TRIALS = "manifest.json", "trial.json", "trials"
 REQUIRED = ("trial", "system", "repeat")  # Columns that have a value in every trial.
@@ -309,8 +309,8 @@ def load(path: Path | str, experiment: Experiment | None = None) -> Run:
     A process that has the run's experiment passes it; else it is read from the manifest. Raises
     PillarboxError if the folder is not a run, or if its records have a newer version.
     """
-    from experiments.runs.plans.loading import experiment_of
-    from experiments.runs.plans.values import plain
+    from pillarbox.experiments.runs.plans.loading import experiment_of
+    from pillarbox.experiments.runs.plans.values import plain
 
     folder = Path(path)
     require(

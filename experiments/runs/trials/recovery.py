@@ -12,7 +12,7 @@ from itertools import islice, takewhile
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from experiments.models.workloads.flows import FlowResult, Interval
+from pillarbox.experiments.models.workloads.flows import FlowResult, Interval
 
 BEFORE_S = 1.0  # Time before an event that defines the previous goodput, in seconds.
 # Time in which a fault stops a flow, in seconds: queues after the fault drain. Flows that stop

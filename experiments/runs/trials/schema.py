@@ -41,7 +41,8 @@ TRIALS = {
     "ideal_bps": "float64",
     "bound_bps": "float64",  # Upper bound of the goodput under any routing; missing if unknown.
     "ideal_s": "float64",  # Ideal completion time; missing for flows with a duration.
-    # Columns of arriving flows, missing for others: see experiments.runs.trials.arrival_results.
+    # Columns of arriving flows, missing for others: see
+    # pillarbox.experiments.runs.trials.arrival_results.
     "load": "float64",  # Requested load as a share of the capacity; missing for a trace.
     "asked_bps": "float64",  # Requested load in bit/s; missing for a trace.
     "offered_bps": "float64",  # Load of the flows that began in the measured window.

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from experiments.base import units
-from experiments.base.text import columns, paragraphs
-from experiments.base.units import three_figures
-from experiments.models.workloads.sizes import CLASSES
-from experiments.runs.trials.statistics import Estimate, estimate
+from pillarbox.experiments.base import units
+from pillarbox.experiments.base.text import columns, paragraphs
+from pillarbox.experiments.base.units import three_figures
+from pillarbox.experiments.models.workloads.sizes import CLASSES
+from pillarbox.experiments.runs.trials.statistics import Estimate, estimate
 
 if TYPE_CHECKING:
     import pandas
 
-    from experiments.runs.trials.records import Run
+    from pillarbox.experiments.runs.trials.records import Run
 
 SHOWN = {"slowdown_median": "median", "slowdown_p95": "95th", "slowdown_p99": "99th"}
 TOOK = {"completion_median_s": "median ms", "completion_p99_s": "99th ms"}

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from experiments.base.files import give_to_user
-from topos.base.errors import PillarboxError, require
+from pillarbox.experiments.base.files import give_to_user
+from pillarbox.topos.base.errors import PillarboxError, require
 
 FILE_MODE, FOLDER_MODE = 0o644, 0o755
 UNFINISHED = ".unfinished"

@@ -1,7 +1,7 @@
 """Subflows of a trial's Multipath TCP flows: their paths and bytes.
 
-Routers pin each subflow to a path by the client's port (`hosts.base.pinned_paths`). While a cable
-of the path has failed, servers pass the packets to the network's own routing, whose path is
+Routers pin each subflow to a path by the client's port (`pillarbox.hosts.base.pinned_paths`). While
+a cable of the path has failed, servers pass the packets to the network's own routing, whose path is
 unknown.
 """
 
@@ -12,14 +12,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from experiments.models.workloads.flows import COMPLETED, FlowResult, Interval, SubflowInterval
-from hosts.base.failures import NONE, Failures
-from hosts.base.path import Path
-from hosts.base.pinned_paths import pinned_path
-from topos.base.topology import Topology
+from pillarbox.experiments.models.workloads.flows import (
+    COMPLETED,
+    FlowResult,
+    Interval,
+    SubflowInterval,
+)
+from pillarbox.hosts.base.failures import NONE, Failures
+from pillarbox.hosts.base.path import Path
+from pillarbox.hosts.base.pinned_paths import pinned_path
+from pillarbox.topos.base.topology import Topology
 
 if TYPE_CHECKING:
-    from experiments.models.fluid.directed_links import FlowPath
+    from pillarbox.experiments.models.fluid.directed_links import FlowPath
 
 
 @dataclass(frozen=True)

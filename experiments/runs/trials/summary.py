@@ -12,16 +12,22 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from experiments.base.text import columns
-from experiments.base.units import three_figures
-from experiments.models.workloads.flows import COMPLETED, FAILED
-from experiments.models.workloads.workload import TRAINING
-from experiments.runs.trials import aa_check, job_slowdowns, slowdowns
-from experiments.runs.trials.statistics import Comparison, Estimate, compare, estimate, paired
-from hosts.base.file_ownership import is_machine_root
+from pillarbox.experiments.base.text import columns
+from pillarbox.experiments.base.units import three_figures
+from pillarbox.experiments.models.workloads.flows import COMPLETED, FAILED
+from pillarbox.experiments.models.workloads.workload import TRAINING
+from pillarbox.experiments.runs.trials import aa_check, job_slowdowns, slowdowns
+from pillarbox.experiments.runs.trials.statistics import (
+    Comparison,
+    Estimate,
+    compare,
+    estimate,
+    paired,
+)
+from pillarbox.hosts.base.file_ownership import is_machine_root
 
 if TYPE_CHECKING:
-    from experiments.runs.trials.records import Run
+    from pillarbox.experiments.runs.trials.records import Run
 
 
 WIDTH = 96  # Maximum width of a summary's lines, in characters.

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from experiments.models.workloads.training.breakdown import (
+from pillarbox.experiments.models.workloads.training.breakdown import (
     IterationTimes,
     Moments,
     RankTime,
     iteration_times,
 )
-from experiments.models.workloads.training.iteration_plan import IterationPlan
-from experiments.models.workloads.training.trace import Trace
-from experiments.models.workloads.training.training_workload import workload_trace
-from experiments.runs.trials.order import TrialMeasurements, TrialOrder
-from topos.base.errors import require
-from topos.base.topology import Topology
+from pillarbox.experiments.models.workloads.training.iteration_plan import IterationPlan
+from pillarbox.experiments.models.workloads.training.trace import Trace
+from pillarbox.experiments.models.workloads.training.training_workload import workload_trace
+from pillarbox.experiments.runs.trials.order import TrialMeasurements, TrialOrder
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.topology import Topology
 
 if TYPE_CHECKING:
-    from experiments.models.fluid.ideal import Ideal
-    from experiments.runs.trials.records import Run
+    from pillarbox.experiments.models.fluid.ideal import Ideal
+    from pillarbox.experiments.runs.trials.records import Run
 
 Row = dict[str, Any]
 Times = tuple[int, int]

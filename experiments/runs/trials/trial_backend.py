@@ -1,23 +1,23 @@
 """Backend of a trial: the traffic tool, the monitoring and the facts of its lab.
 
-This backend is for a lab on one machine; `experiments.apps.cluster.distributed_backend` is for labs
-over several machines.
+This backend is for a lab on one machine; `pillarbox.experiments.apps.cluster.distributed_backend`
+is for labs over several machines.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from experiments.lab.traffic.collective_tool import Collective
-from experiments.models.workloads.collectives.plan import CollectivePlan
-from experiments.models.workloads.distribution_plan import DistributionPlan
-from experiments.models.workloads.flows import Flow, Sending, Tool
-from experiments.runs.trials.manifest import lab_facts
-from experiments.runs.trials.order import TrialOrder
-from experiments.runs.trust.watch import TrialWatch, Watch
+from pillarbox.experiments.lab.traffic.collective_tool import Collective
+from pillarbox.experiments.models.workloads.collectives.plan import CollectivePlan
+from pillarbox.experiments.models.workloads.distribution_plan import DistributionPlan
+from pillarbox.experiments.models.workloads.flows import Flow, Sending, Tool
+from pillarbox.experiments.runs.trials.manifest import lab_facts
+from pillarbox.experiments.runs.trials.order import TrialOrder
+from pillarbox.experiments.runs.trust.watch import TrialWatch, Watch
 
 if TYPE_CHECKING:
-    from experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.lab.emulation.lab import Lab
 
 
 class TrialBackend:
@@ -30,7 +30,7 @@ class TrialBackend:
 
     def prepare(self) -> dict[str, Any]:
         """Set TCP's sysctls to fixed values; return the facts of the running lab."""
-        from experiments.lab.traffic.tools import pinned_sysctls
+        from pillarbox.experiments.lab.traffic.tools import pinned_sysctls
 
         pinned_sysctls(self.lab)
         return lab_facts(self.lab)
@@ -52,21 +52,21 @@ class TrialBackend:
             case CollectivePlan() as collective:
                 return Collective(lab, collective, sending, trial.seed)
             case DistributionPlan() as plan:
-                from experiments.lab.traffic.file_distribution import FileDistributionTool
+                from pillarbox.experiments.lab.traffic.file_distribution import FileDistributionTool
 
                 assert workload.volume_bytes is not None
                 return FileDistributionTool(lab, plan, workload.volume_bytes, sending, trial.seed)
         if workload.arrivals is not None:
-            from experiments.lab.traffic.open_loop import OpenLoop
+            from pillarbox.experiments.lab.traffic.open_loop import OpenLoop
 
             return OpenLoop(lab, list(order.flows), sending)
-        from experiments.lab.traffic.tools import tool_for
+        from pillarbox.experiments.lab.traffic.tools import tool_for
 
         return tool_for(workload.tool, lab, list(order.flows), sending)
 
     def flow(self, flow: Flow, sending: Sending) -> Tool:
         """Return the traffic tool that sends a single flow."""
-        from experiments.lab.traffic.tools import AUTO, tool_for
+        from pillarbox.experiments.lab.traffic.tools import AUTO, tool_for
 
         return tool_for(AUTO, self.lab, [flow], sending)
 

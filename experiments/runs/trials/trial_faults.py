@@ -15,16 +15,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from experiments.runs.plans.fault_schedule import failures_of, nodes_of
-from hosts.base.failures import Failures
-from hosts.base.fault_kinds import BY_NAME, FAULT_KINDS, SERVER, fault_kind
-from hosts.base.faults import Fault
-from hosts.base.path import Step
-from topos.base.errors import PillarboxError
-from topos.base.topology import Topology
+from pillarbox.experiments.runs.plans.fault_schedule import failures_of, nodes_of
+from pillarbox.hosts.base.failures import Failures
+from pillarbox.hosts.base.fault_kinds import BY_NAME, FAULT_KINDS, SERVER, fault_kind
+from pillarbox.hosts.base.faults import Fault
+from pillarbox.hosts.base.path import Step
+from pillarbox.topos.base.errors import PillarboxError
+from pillarbox.topos.base.topology import Topology
 
 if TYPE_CHECKING:
-    from experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.lab.emulation.lab import Lab
 
 KILL, REVIVE, HEALED = "kill", "revive", "healed"
 # Names of the events at which faults of any kind begin.
@@ -68,7 +68,7 @@ class FaultInjector:
     lab : Lab
         Running lab of the trial.
     schedule : sequence of Fault
-        Faults of `experiments.runs.plans.fault_schedule.schedule`.
+        Faults of `pillarbox.experiments.runs.plans.fault_schedule.schedule`.
     say : callable, optional
         Receiver of a line of text for each event, called from a separate thread.
 
@@ -206,7 +206,7 @@ def begun(lab: Lab, fault: Fault) -> Action:
 def killed_by(topology: Topology, event: dict[str, Any]) -> set[int]:
     """Return the servers that an event, a row of schema.EVENTS, killed.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> killed_by(topos.parse("tree,2,2"), {"event": "rack", "what": "s1"})
     {2, 3}
     >>> killed_by(topos.parse("tree,2,2"), {"event": "cut", "what": "0.0 s1"})
@@ -221,7 +221,7 @@ def killed_by(topology: Topology, event: dict[str, Any]) -> set[int]:
 def failures_of_event(topology: Topology, event: dict[str, Any]) -> Failures | None:
     """Return the failures of an event, a row of schema.EVENTS; None if it was a repair.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> failures_of_event(topos.parse("tree,2,2"), {"event": "kill", "what": "1.1"})
     Failures(nodes=frozenset({3}), links=frozenset())
     >>> failures_of_event(topos.parse("tree,2,2"), {"event": "healed", "what": "0.0 s1"})
@@ -235,7 +235,7 @@ def failures_of_event(topology: Topology, event: dict[str, Any]) -> Failures | N
 def hops_interrupted_by(topology: Topology, failures: Failures) -> dict[int, set[Step]]:
     """Return the hops that failures interrupt, by the server that would detect it.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> cut = Failures(links=frozenset([frozenset([3, 16])]))
     >>> hops_interrupted_by(topos.parse("dcell,4,1"), cut)
     {3: {Step(port=1, peer=16)}, 16: {Step(port=1, peer=3)}}

@@ -12,13 +12,16 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from experiments.base.interpreter import module_command
-from experiments.models.workloads.flows import Flow, Progress
-from experiments.runs.trials.order import TrialMeasurements, TrialOrder
+from pillarbox.experiments.base.interpreter import module_command
+from pillarbox.experiments.models.workloads.flows import Flow, Progress
+from pillarbox.experiments.runs.trials.order import TrialMeasurements, TrialOrder
 
 END_S = 10.0  # Timeout for the end of a trial's process, in seconds.
 # Worker modules of trials on one machine, and of trials over several machines.
-WORKERS = "experiments.runs.trials.trial_worker", "experiments.apps.cluster.distributed_trial"
+WORKERS = (
+    "pillarbox.experiments.runs.trials.trial_worker",
+    "pillarbox.experiments.apps.cluster.distributed_trial",
+)
 
 
 class TrialDisplay:

@@ -17,18 +17,18 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from experiments.lab.traffic.collective_tool import Collective
-from experiments.models.workloads.flows import Tool
-from experiments.runs.trials.manifest import moment
-from experiments.runs.trials.order import TrialMeasurements, TrialOrder
-from hosts.linux.calls import die_with_parent
-from topos.base.errors import PillarboxError, require
+from pillarbox.experiments.lab.traffic.collective_tool import Collective
+from pillarbox.experiments.models.workloads.flows import Tool
+from pillarbox.experiments.runs.trials.manifest import moment
+from pillarbox.experiments.runs.trials.order import TrialMeasurements, TrialOrder
+from pillarbox.hosts.linux.calls import die_with_parent
+from pillarbox.topos.base.errors import PillarboxError, require
 
 if TYPE_CHECKING:
-    from experiments.lab.emulation.lab import Lab
-    from experiments.lab.observe.packet_log import PacketRecorder
-    from experiments.runs.trials.recorded_paths import PathSampler
-    from experiments.runs.trust.watch import TrialWatch
+    from pillarbox.experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.lab.observe.packet_log import PacketRecorder
+    from pillarbox.experiments.runs.trials.recorded_paths import PathSampler
+    from pillarbox.experiments.runs.trust.watch import TrialWatch
 
 LOOK_S = 0.05  # Interval between two checks of the flows' progress, in seconds.
 TELL_S = 0.25  # Interval between two progress messages, in seconds.
@@ -50,8 +50,8 @@ def main(descriptor: int, parent: int, run: Run | None = None) -> None:
     connection = Connection(descriptor)
     order: TrialOrder = connection.recv()
     try:
-        from experiments.lab.emulation import lab_registry
-        from experiments.lab.linux import sandbox
+        from pillarbox.experiments.lab.emulation import lab_registry
+        from pillarbox.experiments.lab.linux import sandbox
 
         place = lab_registry.create_lab_folder()
         if not order.trial.system.cluster:  # A cluster's lab has no node on this machine.
@@ -76,7 +76,7 @@ def main(descriptor: int, parent: int, run: Run | None = None) -> None:
 
 def run_trial(order: TrialOrder, connection: Any, folder: Path) -> TrialMeasurements:
     """Run one trial of an experiment in this process; return its measurements."""
-    from experiments.lab.emulation.local_fabric import running
+    from pillarbox.experiments.lab.emulation.local_fabric import running
 
     trial = order.trial
     connection.send(("phase", "starting servers"))
@@ -97,9 +97,9 @@ def measured_in(
     `begun` is called with the tool, the watch, the path sampler and the time of the barrier when
     flows begin, so that the caller can observe the trial.
     """
-    from experiments.runs.trials.recorded_paths import PathSampler, live_paths
-    from experiments.runs.trials.trial_backend import backend_of
-    from experiments.runs.trials.trial_faults import FaultInjector
+    from pillarbox.experiments.runs.trials.recorded_paths import PathSampler, live_paths
+    from pillarbox.experiments.runs.trials.trial_backend import backend_of
+    from pillarbox.experiments.runs.trials.trial_faults import FaultInjector
 
     backend = backend_of(lab)
     with ExitStack() as stack:
@@ -150,7 +150,7 @@ def measured_in(
 
 def _recorder(lab: Lab, order: TrialOrder) -> PacketRecorder:
     """Return the started recorder of a trial's packets, with memory for its flows."""
-    from experiments.lab.observe.packet_log import PacketRecorder
+    from pillarbox.experiments.lab.observe.packet_log import PacketRecorder
 
     rate_bytes_s, mtu = (lab.settings.rate_mbit or 0.0) * 125_000, lab.settings.mtu
     sent = (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from experiments.lab.linux import mptcp
-from experiments.runs.plans.experiment import Experiment
-from hosts.linux import user_namespace
-from topos.base.errors import UnsupportedError, require
+from pillarbox.experiments.lab.linux import mptcp
+from pillarbox.experiments.runs.plans.experiment import Experiment
+from pillarbox.hosts.linux import user_namespace
+from pillarbox.topos.base.errors import UnsupportedError, require
 
 
 def without_unsupported(experiment: Experiment) -> tuple[Experiment, list[str]]:

@@ -5,8 +5,8 @@ Runners use `watch`, which starts the process `watcher`. It samples the queues o
 `strays`). The results are `readings`, which `verdict` judges. docs/trust.md is the users' guide.
 """
 
-from experiments.runs.trust.readings import Readings
-from experiments.runs.trust.verdict import Verdict, judge
-from experiments.runs.trust.watch import Watch
+from pillarbox.experiments.runs.trust.readings import Readings
+from pillarbox.experiments.runs.trust.verdict import Verdict, judge
+from pillarbox.experiments.runs.trust.watch import Watch
 
 __all__ = ["Readings", "Verdict", "Watch", "judge"]

@@ -22,11 +22,11 @@ import time
 from multiprocessing.connection import Connection
 from typing import NamedTuple
 
-from experiments.base.processes import forked
-from experiments.runs.trust.canary_pacer import CanaryPacer, joined
-from experiments.runs.trust.readings import DurationStatistics, spread
-from hosts.linux.calls import readable
-from hosts.linux.rights import take_role
+from pillarbox.experiments.base.processes import forked
+from pillarbox.experiments.runs.trust.canary_pacer import CanaryPacer, joined
+from pillarbox.experiments.runs.trust.readings import DurationStatistics, spread
+from pillarbox.hosts.linux.calls import readable
+from pillarbox.hosts.linux.rights import take_role
 
 INTERVAL_S = 0.005  # Interval between two canary packets in seconds.
 ADDRESSES = "10.255.255.1", "10.255.255.2"

@@ -17,10 +17,10 @@ import socket
 import struct
 import time
 
-from experiments.lab.linux import link_requests, shaping
-from experiments.lab.linux.namespaces import Namespace
-from experiments.runs.trust.readings import DurationStatistics, spread
-from hosts.linux.calls import set_buffer_bytes
+from pillarbox.experiments.lab.linux import link_requests, shaping
+from pillarbox.experiments.lab.linux.namespaces import Namespace
+from pillarbox.experiments.runs.trust.readings import DurationStatistics, spread
+from pillarbox.hosts.linux.calls import set_buffer_bytes
 
 # Interval between packets, burst allowance of the shaper, and lead of the writer, in seconds.
 INTERVAL_S, CATCH_UP_S, AHEAD_S = 0.002, 1.0, 0.5

@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from itertools import repeat
 from typing import NamedTuple
 
-from experiments.lab.linux.queue_counters import QueueCounters, queues
-from experiments.runs.trust.readings import nearest_rank
-from hosts.linux.netlink import Netlink
+from pillarbox.experiments.lab.linux.queue_counters import QueueCounters, queues
+from pillarbox.experiments.runs.trust.readings import nearest_rank
+from pillarbox.hosts.linux.netlink import Netlink
 
 LEAST_LOOKS = 4  # Least number of consecutive samples in a backlogged period of a port.
 LEAST_STRETCH_S = 0.075  # Shortest backlogged period that counts, in seconds.

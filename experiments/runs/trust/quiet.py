@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from experiments.runs.trust.machine import Machine, between, machine
-from experiments.runs.trust.verdict import MOST_FOREIGN
-from topos.base.errors import PillarboxError
+from pillarbox.experiments.runs.trust.machine import Machine, between, machine
+from pillarbox.experiments.runs.trust.verdict import MOST_FOREIGN
+from pillarbox.topos.base.errors import PillarboxError
 
 LOOK_S = 0.5  # Length of one sample of the processor load, in seconds.
 LOOKS = 4  # Number of consecutive samples for which the machine has to be quiet.

@@ -15,8 +15,8 @@ import struct
 from collections import Counter
 from collections.abc import Mapping
 
-from hosts.linux import netlink_numbers as nl
-from hosts.linux.netlink import LINK, Netlink, attributes, interface
+from pillarbox.hosts.linux import netlink_numbers as nl
+from pillarbox.hosts.linux.netlink import LINK, Netlink, attributes, interface
 
 _COUNTERS = struct.Struct("=8Q")  # The first 8 counters of the kernel's rtnl_link_stats64.
 DROPPED_IN, DROPPED_OUT = 6, 7

@@ -9,7 +9,7 @@ import statistics
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from experiments.runs.trust.readings import DurationStatistics, MachineReadings, Readings
+from pillarbox.experiments.runs.trust.readings import DurationStatistics, MachineReadings, Readings
 
 # Least share of its rate that the median backlogged cable sends. Bursts and super-packets blur the
 # share by 1 or 2 %.

@@ -17,20 +17,20 @@ from multiprocessing import Pipe
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from experiments.base.interpreter import code_command
-from experiments.lab.emulation.cable_shapes import CableShape, usual_shape
-from experiments.lab.linux import shaping
-from experiments.models import port_bursts
-from experiments.runs.trust.queues import Counted, PortLimits
-from experiments.runs.trust.readings import Readings
-from experiments.runs.trust.strays import of_packets, since
-from experiments.runs.trust.watcher import WatchOrder, WatchReport
-from topos.base.errors import PillarboxError, require
+from pillarbox.experiments.base.interpreter import code_command
+from pillarbox.experiments.lab.emulation.cable_shapes import CableShape, usual_shape
+from pillarbox.experiments.lab.linux import shaping
+from pillarbox.experiments.models import port_bursts
+from pillarbox.experiments.runs.trust.queues import Counted, PortLimits
+from pillarbox.experiments.runs.trust.readings import Readings
+from pillarbox.experiments.runs.trust.strays import of_packets, since
+from pillarbox.experiments.runs.trust.watcher import WatchOrder, WatchReport
+from pillarbox.topos.base.errors import PillarboxError, require
 
 if TYPE_CHECKING:
-    from experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.lab.emulation.lab import Lab
 
-PROGRAM = "from experiments.runs.trust import watcher; watcher.main(int(sys.argv[1]))"
+PROGRAM = "from pillarbox.experiments.runs.trust import watcher; watcher.main(int(sys.argv[1]))"
 ANSWER_S, END_S = 20.0, 5.0  # Timeouts for an answer and for the end of the watcher, in seconds.
 # Events in a lab's log that are neither faults nor repairs; machine events are in readings.
 QUIET_EVENTS = {

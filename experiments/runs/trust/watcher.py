@@ -28,15 +28,15 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import NamedTuple
 
-from experiments.base.processes import ended, forked
-from experiments.lab.linux.namespaces import fabric
-from experiments.runs.trust.canary import Canary, CanaryReport
-from experiments.runs.trust.machine import ProcessorLoad, between, machine
-from experiments.runs.trust.queues import Counted, PortLimits, QueueSampler
-from experiments.runs.trust.strays import dropped, since
-from hosts.linux.calls import inside
-from hosts.linux.netlink import Netlink
-from hosts.linux.rights import take_role
+from pillarbox.experiments.base.processes import ended, forked
+from pillarbox.experiments.lab.linux.namespaces import fabric
+from pillarbox.experiments.runs.trust.canary import Canary, CanaryReport
+from pillarbox.experiments.runs.trust.machine import ProcessorLoad, between, machine
+from pillarbox.experiments.runs.trust.queues import Counted, PortLimits, QueueSampler
+from pillarbox.experiments.runs.trust.strays import dropped, since
+from pillarbox.hosts.linux.calls import inside
+from pillarbox.hosts.linux.netlink import Netlink
+from pillarbox.hosts.linux.rights import take_role
 
 SHORTEST_INTERVAL_S, LONGEST_INTERVAL_S = 0.04, 1.0  # Bounds of the sampling interval in seconds.
 # Upper bound for the share of one processor that queue sampling takes; cold caches double it.

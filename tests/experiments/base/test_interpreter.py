@@ -1,4 +1,4 @@
-"""Other Python processes are started by `experiments.base.interpreter` alone."""
+"""Other Python processes are started by `pillarbox.experiments.base.interpreter` alone."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments.base import interpreter
-from experiments.base.files import CHECKOUT
+from pillarbox.experiments.base import interpreter
+from pillarbox.experiments.base.files import CHECKOUT
 
 ALLOWED = {
     "experiments/base/interpreter.py",
@@ -34,7 +34,7 @@ def test_no_other_module_names_the_interpreter() -> None:
         if (isinstance(node, ast.Attribute) and node.attr == "executable")
         or (isinstance(node, ast.ImportFrom) and "executable" in {one.name for one in node.names})
     }
-    assert found == ALLOWED, "use experiments.base.interpreter to start Python"
+    assert found == ALLOWED, "use pillarbox.experiments.base.interpreter to start Python"
     assert (
         '[sys.executable, "-I", "-S",'
         in (CHECKOUT / "experiments/apps/teaching/child.py").read_text()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.base.source_code import code_digest, python_code
+from pillarbox.experiments.base.source_code import code_digest, python_code
 
 SOURCE = '''"""A module."""
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.base.text import JOINERS, LONGEST, printable, printable_lines
+from pillarbox.experiments.base.text import JOINERS, LONGEST, printable, printable_lines
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()))  # lone surrogates as well
 

@@ -10,10 +10,10 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from experiments.cli import main as cli_module
-from experiments.cli.main import cli
-from experiments.lab.observe.port_capture import _is_control_message
-from hosts.wire.dcn import DcnHeader, Protocol
+from pillarbox.experiments.cli import main as cli_module
+from pillarbox.experiments.cli.main import cli
+from pillarbox.experiments.lab.observe.port_capture import _is_control_message
+from pillarbox.hosts.wire.dcn import DcnHeader, Protocol
 
 
 def helped(*words: str) -> str:
@@ -33,7 +33,7 @@ def test_help_is_formatted(name: str) -> None:
 
 
 def test_a_capture_is_not_written_over(tmp_path: Path) -> None:
-    from experiments.cli.main import main
+    from pillarbox.experiments.cli.main import main
 
     there = tmp_path / "lab.pcapng"
     there.write_bytes(b"kept")
@@ -44,7 +44,7 @@ def test_a_capture_is_not_written_over(tmp_path: Path) -> None:
 
 
 def test_a_stream_of_frames_leaves_no_place_for_json(capfd: pytest.CaptureFixture[str]) -> None:
-    from experiments.cli.main import main
+    from pillarbox.experiments.cli.main import main
 
     with pytest.raises(SystemExit) as caught:
         main(["capture", "-o", "-", "--json"])

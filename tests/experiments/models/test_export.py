@@ -12,12 +12,12 @@ import networkx
 import pytest
 import yaml
 
-import topos
-from experiments.models import export
-from experiments.models.export import Dimension, dimensions, format_of, network_file
-from topos.base.errors import PillarboxError, UnsupportedError
-from topos.base.graph import graph_network
-from topos.base.graph_file import NamedFile
+from pillarbox import topos
+from pillarbox.experiments.models import export
+from pillarbox.experiments.models.export import Dimension, dimensions, format_of, network_file
+from pillarbox.topos.base.errors import PillarboxError, UnsupportedError
+from pillarbox.topos.base.graph import graph_network
+from pillarbox.topos.base.graph_file import NamedFile
 
 SPECS = ["bcube,4,1", "dcell,2,2", "dpillar,4,2", "ficonn,4,1", "tree,4,4", "fattree,4"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from experiments.runs.trust.readings import DurationStatistics, Readings
+from pillarbox.experiments.runs.trust.readings import DurationStatistics, Readings
 
 QUIET = DurationStatistics(1000, 1e-5, 2e-5, 3e-5)
 SEEN = Readings(

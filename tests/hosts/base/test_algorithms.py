@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import topos
-from hosts.base.algorithms import algorithms, choose, route
-from hosts.base.failures import Failures, parse_failures
-from hosts.base.path import Path, disjoint
-from hosts.base.shortest import shortest_path
-from topos.base.spec import small
-from topos.base.topology import Topology
+from pillarbox import topos
+from pillarbox.hosts.base.algorithms import algorithms, choose, route
+from pillarbox.hosts.base.failures import Failures, parse_failures
+from pillarbox.hosts.base.path import Path, disjoint
+from pillarbox.hosts.base.shortest import shortest_path
+from pillarbox.topos.base.spec import small
+from pillarbox.topos.base.topology import Topology
 
 SMALL = [
     "dpillar,4,2",

@@ -1,13 +1,13 @@
 """What routers tell a data plane of single flows: whose answers hold no longer."""
 
-import topos
-from hosts.base import router
-from hosts.base.timers import FAST
-from hosts.dpillar import multipath
-from hosts.ficonn.router import Tar
-from hosts.memory.memory_network import MemoryNetwork
-from hosts.wire.ipv4 import flow_key
-from hosts.wire.marks import udp_packet
+from pillarbox import topos
+from pillarbox.hosts.base import router
+from pillarbox.hosts.base.timers import FAST
+from pillarbox.hosts.dpillar import multipath
+from pillarbox.hosts.ficonn.router import Tar
+from pillarbox.hosts.memory.memory_network import MemoryNetwork
+from pillarbox.hosts.wire.ipv4 import flow_key
+from pillarbox.hosts.wire.marks import udp_packet
 
 
 def test_where_nobody_takes_them_they_do_not_grow_without_end() -> None:

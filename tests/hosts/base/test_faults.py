@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import topos
-from experiments.runs.control.verbs import answer
-from experiments.runs.plans.experiment import FaultAt
-from hosts.base.failures import parse_failures
-from hosts.base.fault_kinds import CABLE, FAULT_KINDS
-from hosts.base.faults import Fault, read
-from topos.base.errors import PillarboxError
+from pillarbox import topos
+from pillarbox.experiments.runs.control.verbs import answer
+from pillarbox.experiments.runs.plans.experiment import FaultAt
+from pillarbox.hosts.base.failures import parse_failures
+from pillarbox.hosts.base.fault_kinds import CABLE, FAULT_KINDS
+from pillarbox.hosts.base.faults import Fault, read
+from pillarbox.topos.base.errors import PillarboxError
 
 NAMES = st.sampled_from(["0.3", "h19", "s2", "1.10.dcell"])
 SECONDS = st.integers(0, 10**7).map(lambda ms: ms / 1000)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-import topos
-from hosts.base.bandwidth import Bandwidth, Direction
-from hosts.base.load import router_for
-from hosts.bcube.bsr import BSR
-from hosts.memory.memory_network import MemoryNetwork
-from topos.base.topology import Topology
+from pillarbox import topos
+from pillarbox.hosts.base.bandwidth import Bandwidth, Direction
+from pillarbox.hosts.base.load import router_for
+from pillarbox.hosts.bcube.bsr import BSR
+from pillarbox.hosts.memory.memory_network import MemoryNetwork
+from pillarbox.topos.base.topology import Topology
 
 RATE_BPS = 1e6
 

@@ -12,22 +12,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import topos
-from hosts.base.actions import EVERYONE, Action, Drop, Send
-from hosts.base.algorithms import algorithms, route
-from hosts.base.direct import Direct
-from hosts.base.failures import Failures
-from hosts.base.flood import Flooding
-from hosts.base.linkstate import SEQUENCES, LinkStates, ReceivedLinkState, next_steps
-from hosts.base.path import Step
-from hosts.base.spf import EVERYBODY, ShortestPath
-from hosts.base.timers import FAST, Timers
-from hosts.dcell.router import Dfr
-from hosts.memory.frame_devices import FrameHop, FrameTap
-from hosts.memory.memory_network import MemoryNetwork
-from hosts.wire.dcn import DcnHeader, Protocol
-from hosts.wire.frame import ETH_DCN, Frame
-from hosts.wire.messages import HeartBeat, LinkState
+from pillarbox import topos
+from pillarbox.hosts.base.actions import EVERYONE, Action, Drop, Send
+from pillarbox.hosts.base.algorithms import algorithms, route
+from pillarbox.hosts.base.direct import Direct
+from pillarbox.hosts.base.failures import Failures
+from pillarbox.hosts.base.flood import Flooding
+from pillarbox.hosts.base.linkstate import SEQUENCES, LinkStates, ReceivedLinkState, next_steps
+from pillarbox.hosts.base.path import Step
+from pillarbox.hosts.base.spf import EVERYBODY, ShortestPath
+from pillarbox.hosts.base.timers import FAST, Timers
+from pillarbox.hosts.dcell.router import Dfr
+from pillarbox.hosts.memory.frame_devices import FrameHop, FrameTap
+from pillarbox.hosts.memory.memory_network import MemoryNetwork
+from pillarbox.hosts.wire.dcn import DcnHeader, Protocol
+from pillarbox.hosts.wire.frame import ETH_DCN, Frame
+from pillarbox.hosts.wire.messages import HeartBeat, LinkState
 
 # So that little virtual time makes a test.
 BRISK = replace(

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-import topos
-from experiments.runs.plans import loading
-from hosts.base.load import module_from, router_for
-from topos.base.errors import PillarboxError
+from pillarbox import topos
+from pillarbox.experiments.runs.plans import loading
+from pillarbox.hosts.base.load import module_from, router_for
+from pillarbox.topos.base.errors import PillarboxError
 
 TOML = """
 systems = [{{network = "bcube,2,1", routing = "{file}"}}]

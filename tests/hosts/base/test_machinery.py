@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import topos
-from hosts.base.agenda import Agenda
-from hosts.base.bandwidth import Bandwidth, Direction
-from hosts.base.bounded import Bounded
-from hosts.base.neighbours import Neighbours
-from hosts.base.path import Step
-from hosts.base.timers import (
+from pillarbox import topos
+from pillarbox.hosts.base.agenda import Agenda
+from pillarbox.hosts.base.bandwidth import Bandwidth, Direction
+from pillarbox.hosts.base.bounded import Bounded
+from pillarbox.hosts.base.neighbours import Neighbours
+from pillarbox.hosts.base.path import Step
+from pillarbox.hosts.base.timers import (
     FAST,
     PAPER,
     heart_beat_load,
@@ -21,9 +21,9 @@ from hosts.base.timers import (
     timers_for,
     where_processes_watch,
 )
-from hosts.dcell.plain import DCellRouting
-from hosts.live.heartbeat_pacer import HEARD_WITHIN, TICK_S
-from hosts.live.heartbeats import MOST_REPEATS
+from pillarbox.hosts.dcell.plain import DCellRouting
+from pillarbox.hosts.live.heartbeat_pacer import HEARD_WITHIN, TICK_S
+from pillarbox.hosts.live.heartbeats import MOST_REPEATS
 
 NAMES = st.sampled_from("abcd")
 TIMES = st.integers(0, 20).map(float)

@@ -7,10 +7,10 @@ from itertools import product
 
 import pytest
 
-import topos
-from hosts.base.algorithms import algorithms
-from hosts.base.path import disjoint
-from hosts.base.pinned_paths import (
+from pillarbox import topos
+from pillarbox.hosts.base.algorithms import algorithms
+from pillarbox.hosts.base.path import disjoint
+from pillarbox.hosts.base.pinned_paths import (
     disjoint_paths,
     hops_of,
     links_in_order,
@@ -19,9 +19,9 @@ from hosts.base.pinned_paths import (
     ports_of_ends,
     reverse,
 )
-from hosts.wire.source_route import MOST_HOPS, MOST_LINKS
-from topos.base.spec import small
-from topos.base.topology import Topology
+from pillarbox.hosts.wire.source_route import MOST_HOPS, MOST_LINKS
+from pillarbox.topos.base.spec import small
+from pillarbox.topos.base.topology import Topology
 
 ODD = ["dpillar,4,3", "dpillar,6,2", "dcell,2,2", "dcell,3,2,servers=41", "bcube,2,3"]
 ODD += ["bcube,4,2,servers=32", "ficonn,4,2", "bccc,3,1", "torus,3,3", "mesh,3,3"]

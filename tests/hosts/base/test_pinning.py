@@ -7,23 +7,23 @@ from collections.abc import Iterator
 
 import pytest
 
-import topos
-from hosts.base.actions import Action, Deliver, Drop, Pushed, Relayed, Send
-from hosts.base.algorithms import algorithms
-from hosts.base.path import Path
-from hosts.base.pinned_paths import hops_of, pinned_path, ports_of_ends, reverse
-from hosts.base.router import Router
-from hosts.base.timers import FAST
-from hosts.memory.memory_network import MemoryNetwork, Trip
-from hosts.wire.dcn import Protocol
-from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
-from hosts.wire.ipv4 import TCP, Ipv4Header
-from hosts.wire.marks import udp_packet
-from hosts.wire.messages import PathFailure
-from hosts.wire.source_route import VERSION as SOURCE_ROUTE_VERSION
-from hosts.wire.source_route import SourceRouteHeader
-from topos.base.spec import small
-from topos.base.topology import Topology
+from pillarbox import topos
+from pillarbox.hosts.base.actions import Action, Deliver, Drop, Pushed, Relayed, Send
+from pillarbox.hosts.base.algorithms import algorithms
+from pillarbox.hosts.base.path import Path
+from pillarbox.hosts.base.pinned_paths import hops_of, pinned_path, ports_of_ends, reverse
+from pillarbox.hosts.base.router import Router
+from pillarbox.hosts.base.timers import FAST
+from pillarbox.hosts.memory.memory_network import MemoryNetwork, Trip
+from pillarbox.hosts.wire.dcn import Protocol
+from pillarbox.hosts.wire.frame import ETH_DCN, ETH_IP, Frame
+from pillarbox.hosts.wire.ipv4 import TCP, Ipv4Header
+from pillarbox.hosts.wire.marks import udp_packet
+from pillarbox.hosts.wire.messages import PathFailure
+from pillarbox.hosts.wire.source_route import VERSION as SOURCE_ROUTE_VERSION
+from pillarbox.hosts.wire.source_route import SourceRouteHeader
+from pillarbox.topos.base.spec import small
+from pillarbox.topos.base.topology import Topology
 
 SPECS = [*(spec for spec in small() if topos.parse(spec).ports > 1), "dpillar,4,3", "ficonn,4,2"]
 CASES = [

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hosts.base.path import Path, Step
-from hosts.base.probing import NEARLY_BEST, Candidate, Pace, PathState, Probing, best
+from pillarbox.hosts.base.path import Path, Step
+from pillarbox.hosts.base.probing import NEARLY_BEST, Candidate, Pace, PathState, Probing, best
 
 
 def path(name: int, length: int = 2) -> Path:

@@ -7,15 +7,15 @@ from collections.abc import Callable
 import numpy
 import pytest
 
-import topos
-from hosts.base.algorithms import algorithms, route
-from hosts.base.load import router_for
-from hosts.base.router import Router
-from hosts.base.timers import FAST
-from hosts.bcube.bsr import BSR
-from hosts.memory.memory_network import MemoryNetwork, Trip
-from topos.base.errors import PillarboxError
-from topos.base.topology import Topology
+from pillarbox import topos
+from pillarbox.hosts.base.algorithms import algorithms, route
+from pillarbox.hosts.base.load import router_for
+from pillarbox.hosts.base.router import Router
+from pillarbox.hosts.base.timers import FAST
+from pillarbox.hosts.bcube.bsr import BSR
+from pillarbox.hosts.memory.memory_network import MemoryNetwork, Trip
+from pillarbox.topos.base.errors import PillarboxError
+from pillarbox.topos.base.topology import Topology
 
 EVERY_S = 0.01
 SIZES = [

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-import topos
-from hosts.base.path import Path, Step
-from hosts.base.rules import NONE, Rule, SwitchPath
-from hosts.fattree import TWO_LEVEL
-from hosts.tree import BRIDGE
+from pillarbox import topos
+from pillarbox.hosts.base.path import Path, Step
+from pillarbox.hosts.base.rules import NONE, Rule, SwitchPath
+from pillarbox.hosts.fattree import TWO_LEVEL
+from pillarbox.hosts.tree import BRIDGE
 
 
 def hops_of(first: int, source: int, destination: int, choice: int) -> Iterator[tuple[int, int]]:

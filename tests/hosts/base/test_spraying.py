@@ -7,17 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-import topos
-from hosts.base.actions import Pushed, Send
-from hosts.base.algorithms import algorithms, route
-from hosts.base.path import Path, disjoint
-from hosts.base.probing import PathState
-from hosts.base.router import Router
-from hosts.base.spraying import MOST_SPRAYED, SprayedPaths, in_turn, working_paths
-from hosts.base.timers import FAST
-from hosts.memory.memory_network import MemoryNetwork, Trip
-from hosts.wire.marks import udp_packet
-from topos.base.spec import small
+from pillarbox import topos
+from pillarbox.hosts.base.actions import Pushed, Send
+from pillarbox.hosts.base.algorithms import algorithms, route
+from pillarbox.hosts.base.path import Path, disjoint
+from pillarbox.hosts.base.probing import PathState
+from pillarbox.hosts.base.router import Router
+from pillarbox.hosts.base.spraying import MOST_SPRAYED, SprayedPaths, in_turn, working_paths
+from pillarbox.hosts.base.timers import FAST
+from pillarbox.hosts.memory.memory_network import MemoryNetwork, Trip
+from pillarbox.hosts.wire.marks import udp_packet
+from pillarbox.topos.base.spec import small
 
 # Rounds of probes that follow one another sooner, to spare virtual time.
 EAGER = replace(FAST, probe_interval_s=1.0, probe_jitter_s=0.25)

@@ -8,12 +8,12 @@ from types import ModuleType
 
 import pytest
 
-import topos
-from hosts.base import neighbours, probing
-from hosts.base.neighbours import Neighbours
-from hosts.base.path import Path, Step
-from hosts.base.probing import Candidate, PathState, Probing
-from hosts.base.timers import FAST
+from pillarbox import topos
+from pillarbox.hosts.base import neighbours, probing
+from pillarbox.hosts.base.neighbours import Neighbours
+from pillarbox.hosts.base.path import Path, Step
+from pillarbox.hosts.base.probing import Candidate, PathState, Probing
+from pillarbox.hosts.base.timers import FAST
 
 
 def rows(module: ModuleType) -> Iterator[tuple[str, str, str]]:

@@ -2,8 +2,8 @@
 
 import random
 
-from hosts.base.failures import Failures
-from topos.bcube import BCube
+from pillarbox.hosts.base.failures import Failures
+from pillarbox.topos.bcube import BCube
 
 
 def random_failures(bcube: BCube, seed: int) -> Failures:

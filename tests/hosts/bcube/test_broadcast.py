@@ -2,19 +2,19 @@
 
 import pytest
 
-import topos
-from hosts.base.actions import Drop
-from hosts.base.failures import parse_failures
-from hosts.bcube.broadcast import onward
-from hosts.bcube.bsr import BSR
-from hosts.bcube.paths import spanning_trees, width
-from hosts.memory.memory_network import MemoryNetwork
-from hosts.wire.bcube import BCubeHeader, Hop
-from hosts.wire.dcn import Protocol, broadcast
-from hosts.wire.frame import ETH_DCN, Frame
-from hosts.wire.ipv4 import UDP, Ipv4Header
-from topos.base.digits import DigitNetwork
-from topos.bcube import BCube
+from pillarbox import topos
+from pillarbox.hosts.base.actions import Drop
+from pillarbox.hosts.base.failures import parse_failures
+from pillarbox.hosts.bcube.broadcast import onward
+from pillarbox.hosts.bcube.bsr import BSR
+from pillarbox.hosts.bcube.paths import spanning_trees, width
+from pillarbox.hosts.memory.memory_network import MemoryNetwork
+from pillarbox.hosts.wire.bcube import BCubeHeader, Hop
+from pillarbox.hosts.wire.dcn import Protocol, broadcast
+from pillarbox.hosts.wire.frame import ETH_DCN, Frame
+from pillarbox.hosts.wire.ipv4 import UDP, Ipv4Header
+from pillarbox.topos.base.digits import DigitNetwork
+from pillarbox.topos.bcube import BCube
 
 
 @pytest.mark.parametrize(

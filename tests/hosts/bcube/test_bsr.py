@@ -8,24 +8,24 @@ from functools import partial
 
 import pytest
 
-import topos
-from hosts.base.algorithms import route
-from hosts.base.path import Path
-from hosts.base.probing import PathState
-from hosts.base.timers import FAST, Timers
-from hosts.bcube.bsr import BSR
-from hosts.bcube.paths import path_set
-from hosts.bcube.selection import parallel_paths
-from hosts.bcube.source_routes import hops_of, path_of, reverse
-from hosts.memory.frame_devices import FrameHop, FrameTap
-from hosts.memory.memory_network import MemoryNetwork, Trip
-from hosts.wire.bcube import BCubeHeader
-from hosts.wire.dcn import Protocol
-from hosts.wire.frame import ETH_DCN
-from hosts.wire.ipv4 import flow_key
-from hosts.wire.marks import udp_packet
-from hosts.wire.messages import PathFailure, Probe
-from topos.bcube import BCube
+from pillarbox import topos
+from pillarbox.hosts.base.algorithms import route
+from pillarbox.hosts.base.path import Path
+from pillarbox.hosts.base.probing import PathState
+from pillarbox.hosts.base.timers import FAST, Timers
+from pillarbox.hosts.bcube.bsr import BSR
+from pillarbox.hosts.bcube.paths import path_set
+from pillarbox.hosts.bcube.selection import parallel_paths
+from pillarbox.hosts.bcube.source_routes import hops_of, path_of, reverse
+from pillarbox.hosts.memory.frame_devices import FrameHop, FrameTap
+from pillarbox.hosts.memory.memory_network import MemoryNetwork, Trip
+from pillarbox.hosts.wire.bcube import BCubeHeader
+from pillarbox.hosts.wire.dcn import Protocol
+from pillarbox.hosts.wire.frame import ETH_DCN
+from pillarbox.hosts.wire.ipv4 import flow_key
+from pillarbox.hosts.wire.marks import udp_packet
+from pillarbox.hosts.wire.messages import PathFailure, Probe
+from pillarbox.topos.bcube import BCube
 
 # Rounds of probes that follow one another sooner, to spare virtual time.
 EAGER = replace(FAST, probe_interval_s=1.0, probe_jitter_s=0.25)

@@ -5,17 +5,17 @@ from functools import partial
 
 import pytest
 
-import topos
-from hosts.base.algorithms import route
-from hosts.base.path import Step
-from hosts.base.timers import FAST
-from hosts.bcube.bsr import BSR
-from hosts.bcube.paths import path_set
-from hosts.bcube.selection import parallel_paths
-from hosts.memory.memory_network import MemoryNetwork, Trip
-from hosts.memory.tryout import PROBE_S, network_of
+from pillarbox import topos
+from pillarbox.hosts.base.algorithms import route
+from pillarbox.hosts.base.path import Step
+from pillarbox.hosts.base.timers import FAST
+from pillarbox.hosts.bcube.bsr import BSR
+from pillarbox.hosts.bcube.paths import path_set
+from pillarbox.hosts.bcube.selection import parallel_paths
+from pillarbox.hosts.memory.memory_network import MemoryNetwork, Trip
+from pillarbox.hosts.memory.tryout import PROBE_S, network_of
+from pillarbox.topos.bcube import BCube
 from tests.hosts.bcube.failed import living_pair, random_failures
-from topos.bcube import BCube
 
 
 def told_lost(trips: list[Trip]) -> list[Trip]:

@@ -6,28 +6,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import topos
-from hosts.base.actions import Action, Deliver, Drop, Send
-from hosts.base.path import Step
-from hosts.base.timers import FAST
-from hosts.bcube.bsr import BSR, MOST_FLOWS
-from hosts.bcube.forwarding import MOST_FAILED_LINKS, TELL_AGAIN_S
-from hosts.bcube.paths import path_set
-from hosts.bcube.source_routes import hops_of, reverse
-from hosts.memory.frame_devices import Corrupt
-from hosts.memory.memory_network import MemoryNetwork
-from hosts.wire import bcube as wire
-from hosts.wire.bcube import BCubeHeader
-from hosts.wire.dcn import Protocol
-from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
-from hosts.wire.ipv4 import flow_key
-from hosts.wire.marks import udp_packet
-from hosts.wire.messages import CableCut, PathFailure, Probe, ProbeResponse
-from topos.base.digits import DigitNetwork
-from topos.base.errors import PillarboxError
-from topos.bcube import BCube
-from topos.mesh import Mesh
-from topos.rail import Rail
+from pillarbox import topos
+from pillarbox.hosts.base.actions import Action, Deliver, Drop, Send
+from pillarbox.hosts.base.path import Step
+from pillarbox.hosts.base.timers import FAST
+from pillarbox.hosts.bcube.bsr import BSR, MOST_FLOWS
+from pillarbox.hosts.bcube.forwarding import MOST_FAILED_LINKS, TELL_AGAIN_S
+from pillarbox.hosts.bcube.paths import path_set
+from pillarbox.hosts.bcube.source_routes import hops_of, reverse
+from pillarbox.hosts.memory.frame_devices import Corrupt
+from pillarbox.hosts.memory.memory_network import MemoryNetwork
+from pillarbox.hosts.wire import bcube as wire
+from pillarbox.hosts.wire.bcube import BCubeHeader
+from pillarbox.hosts.wire.dcn import Protocol
+from pillarbox.hosts.wire.frame import ETH_DCN, ETH_IP, Frame
+from pillarbox.hosts.wire.ipv4 import flow_key
+from pillarbox.hosts.wire.marks import udp_packet
+from pillarbox.hosts.wire.messages import CableCut, PathFailure, Probe, ProbeResponse
+from pillarbox.topos.base.digits import DigitNetwork
+from pillarbox.topos.base.errors import PillarboxError
+from pillarbox.topos.bcube import BCube
+from pillarbox.topos.mesh import Mesh
+from pillarbox.topos.rail import Rail
 
 
 def sent_to(router: BSR, header: BCubeHeader, payload: bytes = b"x" * 20) -> list[Action]:

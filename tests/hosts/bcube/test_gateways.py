@@ -2,16 +2,16 @@
 
 import pytest
 
-import topos
-from hosts.base.actions import Action, Deliver, Drop
-from hosts.base.timers import FAST
-from hosts.bcube.bsr import BSR
-from hosts.bcube.gateways import Gateways
-from hosts.memory.memory_network import MemoryNetwork
-from hosts.wire.icmp import unreachable
-from hosts.wire.ipv4 import UDP, Ipv4Header
-from topos.base.errors import PillarboxError
-from topos.bcube import BCube
+from pillarbox import topos
+from pillarbox.hosts.base.actions import Action, Deliver, Drop
+from pillarbox.hosts.base.timers import FAST
+from pillarbox.hosts.bcube.bsr import BSR
+from pillarbox.hosts.bcube.gateways import Gateways
+from pillarbox.hosts.memory.memory_network import MemoryNetwork
+from pillarbox.hosts.wire.icmp import unreachable
+from pillarbox.hosts.wire.ipv4 import UDP, Ipv4Header
+from pillarbox.topos.base.errors import PillarboxError
+from pillarbox.topos.bcube import BCube
 
 OUTSIDE = 8 << 24 | 8 << 16 | 8 << 8 | 8
 

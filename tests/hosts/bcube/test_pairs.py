@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-import topos
-from hosts.base.bandwidth import Bandwidth
-from hosts.bcube.pairs import PairFlow, Pairs
-from hosts.bcube.paths import path_set
+from pillarbox import topos
+from pillarbox.hosts.base.bandwidth import Bandwidth
+from pillarbox.hosts.bcube.pairs import PairFlow, Pairs
+from pillarbox.hosts.bcube.paths import path_set
 
 BCUBE = topos.parse("bcube,4,1")
 ONE, OTHER = path_set(BCUBE, 0, 5)

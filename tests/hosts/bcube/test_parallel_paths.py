@@ -3,14 +3,14 @@
 import networkx
 import pytest
 
-import topos
-from hosts.base.algorithms import route
-from hosts.base.failures import Failures
-from hosts.base.path import Path, disjoint
-from hosts.bcube.paths import path_set
-from hosts.bcube.selection import parallel_paths, replacement
+from pillarbox import topos
+from pillarbox.hosts.base.algorithms import route
+from pillarbox.hosts.base.failures import Failures
+from pillarbox.hosts.base.path import Path, disjoint
+from pillarbox.hosts.bcube.paths import path_set
+from pillarbox.hosts.bcube.selection import parallel_paths, replacement
+from pillarbox.topos.bcube import BCube
 from tests.hosts.bcube.failed import living_pair, random_failures
-from topos.bcube import BCube
 
 SPECS = ["bcube,4,1", "bcube,2,3", "bcube,3,2", "bcube,4,2,servers=32", "bcube,2,2", "bcube,5,0"]
 MOST_HOPS = 8

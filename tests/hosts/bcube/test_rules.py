@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-import topos
-from hosts.bcube import rules
-from hosts.bcube.rules import RULES, crowded, equal_share, is_large
+from pillarbox import topos
+from pillarbox.hosts.bcube import rules
+from pillarbox.hosts.bcube.rules import RULES, crowded, equal_share, is_large
 
 
 def test_numbers_of_paths_and_hops() -> None:

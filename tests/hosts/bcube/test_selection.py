@@ -2,11 +2,11 @@
 
 from typing import Any
 
-import topos
-from hosts.base.failures import NONE, Failures
-from hosts.bcube.paths import path_set
-from hosts.bcube.selection import Selection, parallel_paths, replacement
-from topos.bcube import BCube
+from pillarbox import topos
+from pillarbox.hosts.base.failures import NONE, Failures
+from pillarbox.hosts.bcube.paths import path_set
+from pillarbox.hosts.bcube.selection import Selection, parallel_paths, replacement
+from pillarbox.topos.bcube import BCube
 
 BCUBE = topos.parse("bcube,4,1")
 SOURCE, DESTINATION = BCUBE.server("0.0"), BCUBE.server("1.3")

@@ -7,10 +7,10 @@ from functools import cache
 
 import networkx
 
-from hosts.base.failures import Failures
-from hosts.base.path import Path
-from hosts.dcell import dfr
-from topos.dcell import DCell
+from pillarbox.hosts.base.failures import Failures
+from pillarbox.hosts.base.path import Path
+from pillarbox.hosts.dcell import dfr
+from pillarbox.topos.dcell import DCell
 
 SMALL = ["dcell,4,1", "dcell,2,2", "dcell,3,2,servers=41"]
 

@@ -9,18 +9,18 @@ from collections.abc import Iterator
 import networkx
 import pytest
 
-import topos
-from hosts.base.actions import EVERYONE, Deliver, Drop, Send
-from hosts.base.failures import NONE, Failures
-from hosts.base.path import Step
-from hosts.dcell import dfr
-from hosts.dcell.router import Dfr
-from hosts.memory.memory_network import MemoryNetwork
-from hosts.wire.dcn import DcnHeader, Protocol, broadcast
-from hosts.wire.frame import ETH_DCN, Frame
-from hosts.wire.ipv4 import UDP, Ipv4Header
+from pillarbox import topos
+from pillarbox.hosts.base.actions import EVERYONE, Deliver, Drop, Send
+from pillarbox.hosts.base.failures import NONE, Failures
+from pillarbox.hosts.base.path import Step
+from pillarbox.hosts.dcell import dfr
+from pillarbox.hosts.dcell.router import Dfr
+from pillarbox.hosts.memory.memory_network import MemoryNetwork
+from pillarbox.hosts.wire.dcn import DcnHeader, Protocol, broadcast
+from pillarbox.hosts.wire.frame import ETH_DCN, Frame
+from pillarbox.hosts.wire.ipv4 import UDP, Ipv4Header
+from pillarbox.topos.dcell import DCell
 from tests.hosts.dcell.failed import alive, cabled, random_failures
-from topos.dcell import DCell
 
 HEAR = Ipv4Header(1, 2**32 - 1, UDP).pack(b"hear")
 SPECS = ["dcell,4,1", "dcell,2,2", "dcell,3,2,servers=41", "dcell,2,3,servers=70"]

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import topos
-from hosts.base.algorithms import route
-from hosts.base.failures import NONE, Failures, parse_failures
-from hosts.dcell import dfr
-from hosts.dcell.dfr import Heading, Lost, ProxyHop
-from hosts.dcell.paths import path as plain_path
+from pillarbox import topos
+from pillarbox.hosts.base.algorithms import route
+from pillarbox.hosts.base.failures import NONE, Failures, parse_failures
+from pillarbox.hosts.dcell import dfr
+from pillarbox.hosts.dcell.dfr import Heading, Lost, ProxyHop
+from pillarbox.hosts.dcell.paths import path as plain_path
+from pillarbox.topos.dcell import DCell
 from tests.hosts.dcell.failed import SMALL, alive, cabled, names, walked
-from topos.dcell import DCell
 
 
 def links(dcell: DCell, *texts: str) -> Failures:

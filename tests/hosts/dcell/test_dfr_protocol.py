@@ -7,19 +7,19 @@ from dataclasses import replace
 
 import pytest
 
-import topos
-from hosts.base.actions import Action, Drop, Send
-from hosts.base.failures import parse_failures
-from hosts.base.timers import FAST
-from hosts.dcell import dfr
-from hosts.dcell.router import DECIDED_ANEW, Dfr
-from hosts.memory.frame_devices import FrameHop, FrameTap
-from hosts.memory.memory_network import MemoryNetwork
-from hosts.wire.dcn import DcnHeader, Protocol, broadcast
-from hosts.wire.frame import ETH_DCN, Frame
-from hosts.wire.messages import Unreachable, Unreached
+from pillarbox import topos
+from pillarbox.hosts.base.actions import Action, Drop, Send
+from pillarbox.hosts.base.failures import parse_failures
+from pillarbox.hosts.base.timers import FAST
+from pillarbox.hosts.dcell import dfr
+from pillarbox.hosts.dcell.router import DECIDED_ANEW, Dfr
+from pillarbox.hosts.memory.frame_devices import FrameHop, FrameTap
+from pillarbox.hosts.memory.memory_network import MemoryNetwork
+from pillarbox.hosts.wire.dcn import DcnHeader, Protocol, broadcast
+from pillarbox.hosts.wire.frame import ETH_DCN, Frame
+from pillarbox.hosts.wire.messages import Unreachable, Unreached
+from pillarbox.topos.dcell import DCell
 from tests.hosts.dcell.failed import SMALL, alive, names, random_failures, walked
-from topos.dcell import DCell
 
 BRISK = replace(FAST, heart_beat_s=0.05, neighbour_timeout_s=0.06)
 SETTLE_S = 2 * BRISK.neighbour_timeout_s

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from hosts.dcell import rules
-from hosts.dcell.rules import NONE, DCellHop, choose, own_link
+from pillarbox.hosts.dcell import rules
+from pillarbox.hosts.dcell.rules import NONE, DCellHop, choose, own_link
 
 SIZES = [2, 6, 42, 1806]  # dcell,2,3
 NET = rules.nested(SIZES)

@@ -2,16 +2,16 @@
 
 from dataclasses import replace
 
-import topos
-from hosts.base.path import Path
-from hosts.base.router import Router
-from hosts.base.timers import FAST, Timers
-from hosts.dpillar import light_weight, multipath, spraying, traffic_aware
-from hosts.dpillar.tunnel import RESERVED
-from hosts.memory.frame_devices import FrameHop
-from hosts.memory.memory_network import MemoryNetwork, Trip
-from hosts.wire.frame import ETH_IP
-from hosts.wire.ipv4 import IP_IN_IP, Ipv4Header, Tunnel, decapsulate
+from pillarbox import topos
+from pillarbox.hosts.base.path import Path
+from pillarbox.hosts.base.router import Router
+from pillarbox.hosts.base.timers import FAST, Timers
+from pillarbox.hosts.dpillar import light_weight, multipath, spraying, traffic_aware
+from pillarbox.hosts.dpillar.tunnel import RESERVED
+from pillarbox.hosts.memory.frame_devices import FrameHop
+from pillarbox.hosts.memory.memory_network import MemoryNetwork, Trip
+from pillarbox.hosts.wire.frame import ETH_IP
+from pillarbox.hosts.wire.ipv4 import IP_IN_IP, Ipv4Header, Tunnel, decapsulate
 
 ROUTERS = {
     "mp": multipath.FaultTolerant,

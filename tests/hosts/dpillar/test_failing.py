@@ -8,24 +8,25 @@ from itertools import pairwise
 
 import pytest
 
-import topos
-from hosts.base.algorithms import route
-from hosts.base.probing import PathState
-from hosts.base.router import Router
-from hosts.base.timers import FAST, PAPER, timers_for
-from hosts.dpillar import multipath
-from hosts.dpillar.paths import mp_tunnels
-from hosts.dpillar.tunnel import NO_PATH
-from hosts.dpillar.tunnel_choices import pairing_reserves, tunnels
-from hosts.memory.frame_devices import Duplicate, FrameHop, FrameTap, Loss
-from hosts.wire.dcn import Protocol
-from hosts.wire.ipv4 import (
+from pillarbox import topos
+from pillarbox.hosts.base.algorithms import route
+from pillarbox.hosts.base.probing import PathState
+from pillarbox.hosts.base.router import Router
+from pillarbox.hosts.base.timers import FAST, PAPER, timers_for
+from pillarbox.hosts.dpillar import multipath
+from pillarbox.hosts.dpillar.paths import mp_tunnels
+from pillarbox.hosts.dpillar.tunnel import NO_PATH
+from pillarbox.hosts.dpillar.tunnel_choices import pairing_reserves, tunnels
+from pillarbox.hosts.memory.frame_devices import Duplicate, FrameHop, FrameTap, Loss
+from pillarbox.hosts.wire.dcn import Protocol
+from pillarbox.hosts.wire.ipv4 import (
     UDP,
     FlowKey,
     flow_key,
 )
-from hosts.wire.marks import udp_packet
-from hosts.wire.messages import PathFailure
+from pillarbox.hosts.wire.marks import udp_packet
+from pillarbox.hosts.wire.messages import PathFailure
+from pillarbox.topos.dpillar import DPillar
 from tests.hosts.dpillar.running import (
     BRISK,
     EAGER,
@@ -36,7 +37,6 @@ from tests.hosts.dpillar.running import (
     network,
     strike,
 )
-from topos.dpillar import DPillar
 
 # Draws of what fails: the first always, all of them with --all.
 MANY = [*range(40), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(40, 200))]

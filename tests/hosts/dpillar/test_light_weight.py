@@ -4,16 +4,16 @@ from collections import Counter
 
 import pytest
 
-import topos
-from hosts.base.timers import PAPER
-from hosts.dpillar import light_weight
-from hosts.dpillar.tunnel_choices import tunnels
-from hosts.memory.memory_network import MemoryNetwork, Trip
-from hosts.wire.ipv4 import (
+from pillarbox import topos
+from pillarbox.hosts.base.timers import PAPER
+from pillarbox.hosts.dpillar import light_weight
+from pillarbox.hosts.dpillar.tunnel_choices import tunnels
+from pillarbox.hosts.memory.memory_network import MemoryNetwork, Trip
+from pillarbox.hosts.wire.ipv4 import (
     TCP,
     Ipv4Header,
 )
-from hosts.wire.marks import udp_packet
+from pillarbox.hosts.wire.marks import udp_packet
 from tests.hosts.dpillar.running import EAGER, assert_each_ended_once, network, strike
 
 SYN = 0x02

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from hosts.dpillar.paths import minimal_path
-from hosts.dpillar.rules import fewest_hops, numbers
-from topos.dpillar import DPillar
+from pillarbox.hosts.dpillar.paths import minimal_path
+from pillarbox.hosts.dpillar.rules import fewest_hops, numbers
+from pillarbox.topos.dpillar import DPillar
 
 NETWORKS = ((4, 2), (6, 2), (4, 3), (6, 3), (4, 4), (8, 3), (4, 5), (4, 6))
 SOURCES = 5  # of each network; every server is a destination

@@ -4,19 +4,19 @@ from dataclasses import replace
 
 import pytest
 
-import topos
-from hosts.base.actions import Drop, Send
-from hosts.base.neighbours import Neighbours
-from hosts.base.path import Step
-from hosts.base.timers import FAST
-from hosts.dpillar import tunnel
-from hosts.dpillar.multipath import BothWays, FaultTolerant
-from hosts.dpillar.paths import mp_tunnels
-from hosts.memory.memory_network import MemoryNetwork, Trip
-from hosts.wire.dcn import Protocol
-from hosts.wire.frame import ETH_IP, Frame
-from hosts.wire.ipv4 import UDP, Ipv4Header, Tunnel, encapsulate
-from hosts.wire.messages import CableCut
+from pillarbox import topos
+from pillarbox.hosts.base.actions import Drop, Send
+from pillarbox.hosts.base.neighbours import Neighbours
+from pillarbox.hosts.base.path import Step
+from pillarbox.hosts.base.timers import FAST
+from pillarbox.hosts.dpillar import tunnel
+from pillarbox.hosts.dpillar.multipath import BothWays, FaultTolerant
+from pillarbox.hosts.dpillar.paths import mp_tunnels
+from pillarbox.hosts.memory.memory_network import MemoryNetwork, Trip
+from pillarbox.hosts.wire.dcn import Protocol
+from pillarbox.hosts.wire.frame import ETH_IP, Frame
+from pillarbox.hosts.wire.ipv4 import UDP, Ipv4Header, Tunnel, encapsulate
+from pillarbox.hosts.wire.messages import CableCut
 
 BEAT_S, TIMEOUT_S = FAST.heart_beat_s, FAST.neighbour_timeout_s
 

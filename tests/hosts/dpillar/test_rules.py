@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
-import topos
-from hosts.base.rules import NONE, Rule
-from hosts.dpillar.rules import (
+from pillarbox import topos
+from pillarbox.hosts.base.rules import NONE, Rule
+from pillarbox.hosts.dpillar.rules import (
     DPILLAR_MP,
     DPILLAR_SP,
     FAR_SIDE,
@@ -21,7 +21,7 @@ from hosts.dpillar.rules import (
     symbol,
     symbol_set,
 )
-from topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE, DPillar
+from pillarbox.topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE, DPillar
 
 SMALL = 3, 3, 27  # k, n/2, servers per column of dpillar,6,3
 

@@ -4,12 +4,12 @@ from collections import Counter
 
 import pytest
 
-import topos
-from hosts.base.path import Path, Step
-from hosts.base.probing import Candidate, PathState
-from hosts.dpillar import multipath, traffic_aware
-from hosts.dpillar.tunnel_choices import schedule
-from hosts.memory.memory_network import MemoryNetwork
+from pillarbox import topos
+from pillarbox.hosts.base.path import Path, Step
+from pillarbox.hosts.base.probing import Candidate, PathState
+from pillarbox.hosts.dpillar import multipath, traffic_aware
+from pillarbox.hosts.dpillar.tunnel_choices import schedule
+from pillarbox.hosts.memory.memory_network import MemoryNetwork
 from tests.hosts.dpillar.running import BRISK, EAGER, assert_each_ended_once, network
 
 

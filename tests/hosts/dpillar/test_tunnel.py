@@ -8,25 +8,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import topos
-from hosts.base.actions import Deliver, Drop, Relayed, Send, Unwrapped
-from hosts.base.path import Step
-from hosts.base.ports import arrival_port
-from hosts.base.probing import PathState
-from hosts.base.timers import FAST, PAPER
-from hosts.dpillar import multipath
-from hosts.dpillar.paths import Proxies, mp_tunnels
-from hosts.dpillar.tunnel import RESERVED, Tunnelling
-from hosts.dpillar.tunnel_choices import (
+from pillarbox import topos
+from pillarbox.hosts.base.actions import Deliver, Drop, Relayed, Send, Unwrapped
+from pillarbox.hosts.base.path import Step
+from pillarbox.hosts.base.ports import arrival_port
+from pillarbox.hosts.base.probing import PathState
+from pillarbox.hosts.base.timers import FAST, PAPER
+from pillarbox.hosts.dpillar import multipath
+from pillarbox.hosts.dpillar.paths import Proxies, mp_tunnels
+from pillarbox.hosts.dpillar.tunnel import RESERVED, Tunnelling
+from pillarbox.hosts.dpillar.tunnel_choices import (
     far_side_reserves,
     pairing_reserves,
     step_back,
     tunnels,
 )
-from hosts.memory.frame_devices import FrameHop, FrameTap
-from hosts.wire.dcn import Protocol
-from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
-from hosts.wire.ipv4 import (
+from pillarbox.hosts.memory.frame_devices import FrameHop, FrameTap
+from pillarbox.hosts.wire.dcn import Protocol
+from pillarbox.hosts.wire.frame import ETH_DCN, ETH_IP, Frame
+from pillarbox.hosts.wire.ipv4 import (
     TCP,
     UDP,
     FlowKey,
@@ -35,12 +35,12 @@ from hosts.wire.ipv4 import (
     decapsulate,
     encapsulate,
 )
-from hosts.wire.marks import serial_of, udp_packet
-from hosts.wire.messages import PathFailure
-from hosts.wire.relay_keys import RelayKey
+from pillarbox.hosts.wire.marks import serial_of, udp_packet
+from pillarbox.hosts.wire.messages import PathFailure
+from pillarbox.hosts.wire.relay_keys import RelayKey
+from pillarbox.topos.dpillar import DPillar
 from tests.hosts.dpillar import running
 from tests.hosts.dpillar.running import ROUTERS, assert_each_ended_once, control
-from topos.dpillar import DPillar
 
 SPECS = ["dpillar,4,2", "dpillar,6,2", "dpillar,4,3"]
 network = partial(running.network, timers=FAST)

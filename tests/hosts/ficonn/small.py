@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from hosts.ficonn.router import Tar
-from hosts.memory.memory_network import MemoryNetwork, Trip
-from topos.ficonn import FiConn
+from pillarbox.hosts.ficonn.router import Tar
+from pillarbox.hosts.memory.memory_network import MemoryNetwork, Trip
+from pillarbox.topos.ficonn import FiConn
 
 SMALL = FiConn(4, 1)
 A, B, BUSY = SMALL.server("2.1"), SMALL.server("0.1"), SMALL.server("2.0")  # of Fig. 5

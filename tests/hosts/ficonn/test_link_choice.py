@@ -2,9 +2,9 @@
 
 import pytest
 
-from hosts.ficonn.link_choice import better_link, free_bandwidth
-from hosts.ficonn.rules import NOWHERE
-from topos.ficonn import BACKUP, SWITCH
+from pillarbox.hosts.ficonn.link_choice import better_link, free_bandwidth
+from pillarbox.hosts.ficonn.rules import NOWHERE
+from pillarbox.topos.ficonn import BACKUP, SWITCH
 
 
 @pytest.mark.parametrize(

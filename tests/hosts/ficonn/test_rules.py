@@ -7,10 +7,18 @@ from typing import Any
 
 import pytest
 
-import topos
-from hosts.ficonn import rules
-from hosts.ficonn.rules import BYONE, BYZERO, NOWHERE, ONWARD, ProbePlace, ProbeVerdict, Server
-from topos.ficonn import BACKUP, SWITCH, FiConn
+from pillarbox import topos
+from pillarbox.hosts.ficonn import rules
+from pillarbox.hosts.ficonn.rules import (
+    BYONE,
+    BYZERO,
+    NOWHERE,
+    ONWARD,
+    ProbePlace,
+    ProbeVerdict,
+    Server,
+)
+from pillarbox.topos.ficonn import BACKUP, SWITCH, FiConn
 
 SIZES = [4, 12, 48]
 NET = rules.nested(SIZES)

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-import topos
-from hosts.base.algorithms import route
-from hosts.base.failures import Failures, parse_failures
-from hosts.base.path import Path, Step
-from hosts.ficonn.paths import tor_path, tor_step
-from hosts.ficonn.probe_setup import set_up, tar_path
-from hosts.ficonn.rules import BYONE, BYZERO, take
-from hosts.ficonn.tar import (
+from pillarbox import topos
+from pillarbox.hosts.base.algorithms import route
+from pillarbox.hosts.base.failures import Failures, parse_failures
+from pillarbox.hosts.base.path import Path, Step
+from pillarbox.hosts.ficonn.paths import tor_path, tor_step
+from pillarbox.hosts.ficonn.probe_setup import set_up, tar_path
+from pillarbox.hosts.ficonn.rules import BYONE, BYZERO, take
+from pillarbox.hosts.ficonn.tar import (
     Back,
     Decision,
     ForwardProbe,
@@ -27,7 +27,7 @@ from hosts.ficonn.tar import (
     decide,
     first_probe,
 )
-from topos.ficonn import BACKUP, SWITCH, FiConn
+from pillarbox.topos.ficonn import BACKUP, SWITCH, FiConn
 
 FICONN = FiConn(4, 2)
 A, B = FICONN.server("0.2.1"), FICONN.server("0.0.1")  # of Fig. 5

@@ -5,17 +5,17 @@ from itertools import permutations
 
 import pytest
 
-from hosts.base.actions import Relayed, Send
-from hosts.base.timers import FAST
-from hosts.ficonn.router import Tar
-from hosts.memory.frame_devices import FrameHop, FrameTap, OneProcessor
-from hosts.memory.memory_network import MemoryNetwork
-from hosts.wire.dcn import DcnHeader, Protocol
-from hosts.wire.frame import ETH_DCN, Frame
-from hosts.wire.header import ByHeader
+from pillarbox.hosts.base.actions import Relayed, Send
+from pillarbox.hosts.base.timers import FAST
+from pillarbox.hosts.ficonn.router import Tar
+from pillarbox.hosts.memory.frame_devices import FrameHop, FrameTap, OneProcessor
+from pillarbox.hosts.memory.memory_network import MemoryNetwork
+from pillarbox.hosts.wire.dcn import DcnHeader, Protocol
+from pillarbox.hosts.wire.frame import ETH_DCN, Frame
+from pillarbox.hosts.wire.header import ByHeader
+from pillarbox.topos.base.topology import Topology
+from pillarbox.topos.ficonn import BACKUP
 from tests.hosts.ficonn.small import SMALL
-from topos.base.topology import Topology
-from topos.ficonn import BACKUP
 
 # As if all servers shared two processors, each of which takes 1.7 ms for a message.
 MESSAGE_S = 0.01

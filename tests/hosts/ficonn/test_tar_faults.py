@@ -7,26 +7,26 @@ from functools import partial
 
 import pytest
 
-from hosts.base.actions import Action, Pushed, Relayed, Send
-from hosts.base.algorithms import route
-from hosts.base.path import Step
-from hosts.base.router import Router
-from hosts.base.timers import FAST
-from hosts.ficonn import tar
-from hosts.ficonn.far_side import TarFarSide
-from hosts.ficonn.paths import tor_path
-from hosts.ficonn.router import Tar
-from hosts.ficonn.searches import FIRST_WINDOW
-from hosts.memory.frame_devices import Device, Duplicate, FrameHop, Loss
-from hosts.memory.memory_network import FAILED, MemoryNetwork
-from hosts.wire.dcn import DcnHeader, Protocol
-from hosts.wire.ficonn import BYZERO, PathProbe
-from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
-from hosts.wire.marks import udp_packet
-from hosts.wire.messages import PathFailure
-from hosts.wire.relay_keys import RelayKey
+from pillarbox.hosts.base.actions import Action, Pushed, Relayed, Send
+from pillarbox.hosts.base.algorithms import route
+from pillarbox.hosts.base.path import Step
+from pillarbox.hosts.base.router import Router
+from pillarbox.hosts.base.timers import FAST
+from pillarbox.hosts.ficonn import tar
+from pillarbox.hosts.ficonn.far_side import TarFarSide
+from pillarbox.hosts.ficonn.paths import tor_path
+from pillarbox.hosts.ficonn.router import Tar
+from pillarbox.hosts.ficonn.searches import FIRST_WINDOW
+from pillarbox.hosts.memory.frame_devices import Device, Duplicate, FrameHop, Loss
+from pillarbox.hosts.memory.memory_network import FAILED, MemoryNetwork
+from pillarbox.hosts.wire.dcn import DcnHeader, Protocol
+from pillarbox.hosts.wire.ficonn import BYZERO, PathProbe
+from pillarbox.hosts.wire.frame import ETH_DCN, ETH_IP, Frame
+from pillarbox.hosts.wire.marks import udp_packet
+from pillarbox.hosts.wire.messages import PathFailure
+from pillarbox.hosts.wire.relay_keys import RelayKey
+from pillarbox.topos.ficonn import BACKUP, SWITCH, FiConn
 from tests.hosts.ficonn.small import BUSY, OTHER_PATH, SMALL, TOR_PATH, A, B, path_taken, tar_router
-from topos.ficonn import BACKUP, SWITCH, FiConn
 
 FICONN = FiConn(4, 2)
 

@@ -6,26 +6,26 @@ from typing import Any
 
 import pytest
 
-import topos
-from hosts.base.actions import Drop, Send
-from hosts.base.agenda import Agenda
-from hosts.base.bandwidth import Direction
-from hosts.base.path import Step
-from hosts.base.timers import FAST, Timers, timers_for
-from hosts.ficonn import flow_table, router, tar
-from hosts.ficonn.paths import tor_path
-from hosts.ficonn.router import Tar
-from hosts.memory.frame_devices import Device, FrameHop, FrameTap
-from hosts.memory.memory_network import HOP_DELAY_S, MemoryNetwork
-from hosts.wire.dcn import DcnHeader, Protocol
-from hosts.wire.ficonn import BYONE, BYZERO, PathProbe
-from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
-from hosts.wire.ipv4 import flow_key
-from hosts.wire.marks import udp_packet
-from hosts.wire.messages import PathFailure
+from pillarbox import topos
+from pillarbox.hosts.base.actions import Drop, Send
+from pillarbox.hosts.base.agenda import Agenda
+from pillarbox.hosts.base.bandwidth import Direction
+from pillarbox.hosts.base.path import Step
+from pillarbox.hosts.base.timers import FAST, Timers, timers_for
+from pillarbox.hosts.ficonn import flow_table, router, tar
+from pillarbox.hosts.ficonn.paths import tor_path
+from pillarbox.hosts.ficonn.router import Tar
+from pillarbox.hosts.memory.frame_devices import Device, FrameHop, FrameTap
+from pillarbox.hosts.memory.memory_network import HOP_DELAY_S, MemoryNetwork
+from pillarbox.hosts.wire.dcn import DcnHeader, Protocol
+from pillarbox.hosts.wire.ficonn import BYONE, BYZERO, PathProbe
+from pillarbox.hosts.wire.frame import ETH_DCN, ETH_IP, Frame
+from pillarbox.hosts.wire.ipv4 import flow_key
+from pillarbox.hosts.wire.marks import udp_packet
+from pillarbox.hosts.wire.messages import PathFailure
+from pillarbox.topos.base.topology import Topology
+from pillarbox.topos.ficonn import BACKUP, SWITCH, FiConn
 from tests.hosts.ficonn.small import BUSY, OTHER_PATH, SMALL, TOR_PATH, A, B, path_taken, tar_router
-from topos.base.topology import Topology
-from topos.ficonn import BACKUP, SWITCH, FiConn
 
 FICONN = FiConn(4, 2)
 # Where nothing fails, heart-beats need not cost the test's time.

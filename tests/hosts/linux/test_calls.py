@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from hosts.linux.calls import readable
+from pillarbox.hosts.linux.calls import readable
 
-SHORT = "from hosts.linux.calls import request_short_time_slices as short\nshort()\n"
+SHORT = "from pillarbox.hosts.linux.calls import request_short_time_slices as short\nshort()\n"
 
 
 def slice_of(program: str) -> str:
@@ -73,7 +73,7 @@ def test_a_handler_that_runs_meanwhile_does_not_end_the_waiting() -> None:
 def test_a_process_ends_with_the_last_writer_of_its_lifeline(busy: str) -> None:
     lifeline, held = os.pipe()
     told, tells = os.pipe()
-    lines = "import os, signal\nfrom hosts.linux.calls import die_with_last_writer\n"
+    lines = "import os, signal\nfrom pillarbox.hosts.linux.calls import die_with_last_writer\n"
     lines += f"die_with_last_writer({lifeline})\n"
     lines += f"os.write({tells}, b'!')\n{busy}\n"
     with subprocess.Popen([sys.executable, "-c", lines], pass_fds=[lifeline, tells]) as process:

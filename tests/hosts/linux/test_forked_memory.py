@@ -7,15 +7,15 @@ import sys
 
 import pytest
 
-from hosts.linux import forked_memory
+from pillarbox.hosts.linux import forked_memory
 
 needs_immortals = pytest.mark.skipif(
     not forked_memory.can_be_immortal(), reason="this Python counts references of all objects"
 )
 CHILD = """
 import os, sys
-import hosts.live.nursery
-from hosts.linux import forked_memory
+import pillarbox.hosts.live.nursery
+from pillarbox.hosts.linux import forked_memory
 
 def private_kib():
     with open("/proc/self/smaps_rollup") as lines:
@@ -50,8 +50,8 @@ tell_of_child(lambda: [bytes(100 + i % 300) for i in range(1_000)])
 """
 USES = """
 import gc, json, sys, weakref
-import hosts.live.nursery
-from hosts.linux import forked_memory
+import pillarbox.hosts.live.nursery
+from pillarbox.hosts.linux import forked_memory
 forked_memory.share_objects_with_children()
 class Each: pass
 some = [Each() for _ in range(10_000)]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hosts.linux.calls import in_new_namespace
-from hosts.linux.interfaces import ACCEPT_LOCAL, RP_FILTER, InterfaceChanges
+from pillarbox.hosts.linux.calls import in_new_namespace
+from pillarbox.hosts.linux.interfaces import ACCEPT_LOCAL, RP_FILTER, InterfaceChanges
 
 pytestmark = pytest.mark.root
 LOOPBACK = 1

@@ -1,4 +1,4 @@
-"""`hosts.linux.rights`: what a process can no longer do once it has taken a role."""
+"""`pillarbox.hosts.linux.rights`: what a process can no longer do once it has taken a role."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hosts.linux import rights
+from pillarbox.hosts.linux import rights
 
 pytestmark = pytest.mark.root
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hosts.linux import sieve
-from hosts.linux.calls import attach_filter
-from hosts.linux.sieve import ByteTest, attach_byte_filter, classic_filter, shared_filter
+from pillarbox.hosts.linux import sieve
+from pillarbox.hosts.linux.calls import attach_filter
+from pillarbox.hosts.linux.sieve import ByteTest, attach_byte_filter, classic_filter, shared_filter
 
 LONGEST = 20
 tests = st.builds(

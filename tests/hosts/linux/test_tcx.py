@@ -6,9 +6,9 @@ import os
 
 import pytest
 
-from hosts.linux import bpf, tcx
-from hosts.linux.calls import in_new_namespace
-from hosts.linux.instructions import EXIT, set_register
+from pillarbox.hosts.linux import bpf, tcx
+from pillarbox.hosts.linux.calls import in_new_namespace
+from pillarbox.hosts.linux.instructions import EXIT, set_register
 
 LOOPBACK = 1
 GO_ON = set_register(0, -1) + EXIT

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hosts.linux import user_namespace
-from hosts.linux.user_namespace import Setting
+from pillarbox.hosts.linux import user_namespace
+from pillarbox.hosts.linux.user_namespace import Setting
 from tests.experiments.users import as_ordinary_user
 
 RANGES = [(0, 1000, 1), (1, 100_000, 65_536)]
@@ -55,10 +55,10 @@ def test_only_the_users_own_subordinate_ids_are_found(
 
 
 RIGHTS_INSIDE = """
-from hosts.linux import user_namespace
-from hosts.linux.calls import in_new_namespace
-from hosts.base.file_ownership import is_machine_root
-from experiments.base.files import runtime_folder
+from pillarbox.hosts.linux import user_namespace
+from pillarbox.hosts.linux.calls import in_new_namespace
+from pillarbox.hosts.base.file_ownership import is_machine_root
+from pillarbox.experiments.base.files import runtime_folder
 import os
 
 def text():

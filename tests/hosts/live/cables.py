@@ -6,9 +6,9 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from hosts.linux.calls import set_buffer_bytes
-from hosts.live.devices import PACKET_IGNORE_OUTGOING, SOL_PACKET
-from hosts.wire.frame import ETH_IP
+from pillarbox.hosts.linux.calls import set_buffer_bytes
+from pillarbox.hosts.live.devices import PACKET_IGNORE_OUTGOING, SOL_PACKET
+from pillarbox.hosts.wire.frame import ETH_IP
 from tests.benches._three_servers import TIME_LIMIT_S, A, ThreeServers
 
 ETH_ALL = 3

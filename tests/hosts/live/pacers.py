@@ -9,9 +9,9 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from hosts.linux.bpf import Map
-from hosts.live import heartbeat_pacer
-from hosts.live.heartbeat_pacer import HeartbeatPort, PacerConnection
+from pillarbox.hosts.linux.bpf import Map
+from pillarbox.hosts.live import heartbeat_pacer
+from pillarbox.hosts.live.heartbeat_pacer import HeartbeatPort, PacerConnection
 
 INTERVAL_S = 0.01
 WAIT_S = 20.0

@@ -16,15 +16,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from hosts.linux import bpf
-from hosts.live.kernel_table import KernelTable
-from hosts.live.python_table import PythonTable
-from hosts.live.table import Action, DeliverDecision, RelayDecision, UnwrapDecision
-from hosts.wire.bcube import BCubeHeader, Hop, advance
-from hosts.wire.dcn import DcnHeader, Protocol
-from hosts.wire.frame import ETH_DCN, ETH_IP
-from hosts.wire.header_layout import WireError, checksum
-from hosts.wire.ipv4 import (
+from pillarbox.hosts.linux import bpf
+from pillarbox.hosts.live.kernel_table import KernelTable
+from pillarbox.hosts.live.python_table import PythonTable
+from pillarbox.hosts.live.table import Action, DeliverDecision, RelayDecision, UnwrapDecision
+from pillarbox.hosts.wire.bcube import BCubeHeader, Hop, advance
+from pillarbox.hosts.wire.dcn import DcnHeader, Protocol
+from pillarbox.hosts.wire.frame import ETH_DCN, ETH_IP
+from pillarbox.hosts.wire.header_layout import WireError, checksum
+from pillarbox.hosts.wire.ipv4 import (
     ICMP,
     IP_IN_IP,
     NIC_BIT,
@@ -34,7 +34,7 @@ from hosts.wire.ipv4 import (
     decrement_ttl,
     flow_key,
 )
-from hosts.wire.relay_keys import ByDestination, ByFlow, ByTunnel, RelayKey
+from pillarbox.hosts.wire.relay_keys import ByDestination, ByFlow, ByTunnel, RelayKey
 from tests.benches._three_servers import (
     RELAY,
     A,

@@ -9,15 +9,16 @@ from contextlib import suppress
 
 import pytest
 
-from hosts.linux import bpf as kernel
-from hosts.live import lab_programs
-from hosts.live.kernel_table import KernelTable
-from hosts.live.table import DeliverDecision, PushDecision, RelayDecision
-from hosts.wire.bcube import BCubeHeader, Hop
-from hosts.wire.dcn import DcnHeader, Protocol
-from hosts.wire.frame import ETH_DCN, ETH_IP
-from hosts.wire.ipv4 import ICMP, IP_IN_IP, UDP, Ipv4Header
-from hosts.wire.relay_keys import ByDestination, ByTunnel
+from pillarbox.hosts.linux import bpf as kernel
+from pillarbox.hosts.live import lab_programs
+from pillarbox.hosts.live.kernel_table import KernelTable
+from pillarbox.hosts.live.table import DeliverDecision, PushDecision, RelayDecision
+from pillarbox.hosts.wire.bcube import BCubeHeader, Hop
+from pillarbox.hosts.wire.dcn import DcnHeader, Protocol
+from pillarbox.hosts.wire.frame import ETH_DCN, ETH_IP
+from pillarbox.hosts.wire.ipv4 import ICMP, IP_IN_IP, UDP, Ipv4Header
+from pillarbox.hosts.wire.relay_keys import ByDestination, ByTunnel
+from pillarbox.topos.base.errors import PillarboxError
 from tests.benches._three_servers import (
     RELAY,
     THERE,
@@ -33,7 +34,6 @@ from tests.benches._three_servers import (
     proxy_header_change,
 )
 from tests.hosts.live.cables import captured, inject, listening
-from topos.base.errors import PillarboxError
 
 pytestmark = pytest.mark.root
 

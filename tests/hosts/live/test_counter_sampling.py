@@ -7,8 +7,14 @@ from typing import Any, cast
 
 import pytest
 
-from hosts.base.bandwidth import Bandwidth, Direction
-from hosts.live.counter_sampling import ATTENTIVE_S, IDLE, IDLE_LOOK_S, LOOK_S, CounterSchedule
+from pillarbox.hosts.base.bandwidth import Bandwidth, Direction
+from pillarbox.hosts.live.counter_sampling import (
+    ATTENTIVE_S,
+    IDLE,
+    IDLE_LOOK_S,
+    LOOK_S,
+    CounterSchedule,
+)
 
 RATE_BPS = 1e6
 PORTS = [(0, "eth0")]

@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-import topos
-from hosts.base.actions import Action, Deliver, Pushed, Send
-from hosts.base.algorithms import algorithms, route
-from hosts.base.router import Router
-from hosts.base.timers import FAST, Timers
-from hosts.live.decisions import DecisionInstaller
-from hosts.live.devices import Port
-from hosts.live.python_table import PythonTable
-from hosts.memory.memory_network import MemoryNetwork, Trip
-from hosts.wire.dcn import DcnHeader, broadcast
-from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
-from hosts.wire.ipv4 import UDP, Ipv4Header
-from topos.base.spec import small
+from pillarbox import topos
+from pillarbox.hosts.base.actions import Action, Deliver, Pushed, Send
+from pillarbox.hosts.base.algorithms import algorithms, route
+from pillarbox.hosts.base.router import Router
+from pillarbox.hosts.base.timers import FAST, Timers
+from pillarbox.hosts.live.decisions import DecisionInstaller
+from pillarbox.hosts.live.devices import Port
+from pillarbox.hosts.live.python_table import PythonTable
+from pillarbox.hosts.memory.memory_network import MemoryNetwork, Trip
+from pillarbox.hosts.wire.dcn import DcnHeader, broadcast
+from pillarbox.hosts.wire.frame import ETH_DCN, ETH_IP, Frame
+from pillarbox.hosts.wire.ipv4 import UDP, Ipv4Header
+from pillarbox.topos.base.spec import small
 
 CASES = [
     (spec, name)

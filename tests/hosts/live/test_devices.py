@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from hosts.live.devices import BROADCAST_MAC, Port
-from hosts.wire.dcn import DcnHeader, Protocol
-from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
+from pillarbox.hosts.live.devices import BROADCAST_MAC, Port
+from pillarbox.hosts.wire.dcn import DcnHeader, Protocol
+from pillarbox.hosts.wire.frame import ETH_DCN, ETH_IP, Frame
 from tests.benches._three_servers import RELAY, A, B, ThreeServers, mac
 from tests.hosts.live.cables import inject
 

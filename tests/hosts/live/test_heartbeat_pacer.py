@@ -16,9 +16,9 @@ from typing import TypeAlias
 
 import pytest
 
-from hosts.linux.calls import readable
-from hosts.live import heartbeat_pacer, heartbeats
-from hosts.live.heartbeat_pacer import HeartbeatPort, PacerConnection
+from pillarbox.hosts.linux.calls import readable
+from pillarbox.hosts.live import heartbeat_pacer, heartbeats
+from pillarbox.hosts.live.heartbeat_pacer import HeartbeatPort, PacerConnection
 from tests.hosts.live.pacers import (
     INTERVAL_S,
     LINK_BYTES,

@@ -19,16 +19,17 @@ from pathlib import Path
 
 import pytest
 
-from hosts.linux.calls import die_with_parent
-from hosts.live import lab_programs
-from hosts.live.table import DeliverDecision, PushDecision, RelayDecision
-from hosts.wire.bcube import BCubeHeader
-from hosts.wire.dcn import DcnHeader
-from hosts.wire.frame import ETH_IP
-from hosts.wire.header import ByHeader
-from hosts.wire.header_layout import checksum
-from hosts.wire.ipv4 import ICMP, TCP, UDP, FlowKey, Ipv4Header
-from hosts.wire.relay_keys import ByDestination, ByFlow, ByTunnel
+from pillarbox.hosts.linux.calls import die_with_parent
+from pillarbox.hosts.live import lab_programs
+from pillarbox.hosts.live.table import DeliverDecision, PushDecision, RelayDecision
+from pillarbox.hosts.wire.bcube import BCubeHeader
+from pillarbox.hosts.wire.dcn import DcnHeader
+from pillarbox.hosts.wire.frame import ETH_IP
+from pillarbox.hosts.wire.header import ByHeader
+from pillarbox.hosts.wire.header_layout import checksum
+from pillarbox.hosts.wire.ipv4 import ICMP, TCP, UDP, FlowKey, Ipv4Header
+from pillarbox.hosts.wire.relay_keys import ByDestination, ByFlow, ByTunnel
+from pillarbox.topos.base.addressing import dotted_quad
 from tests.benches._three_servers import (
     RELAY,
     THERE,
@@ -44,7 +45,6 @@ from tests.benches._three_servers import (
     mac,
 )
 from tests.hosts.live.cables import captured, listening
-from topos.base.addressing import dotted_quad
 
 pytestmark = pytest.mark.root
 

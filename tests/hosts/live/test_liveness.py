@@ -12,19 +12,19 @@ from typing import Any
 
 import pytest
 
-from hosts.base.path import Step
-from hosts.live.devices import BROADCAST_MAC
-from hosts.live.lab_programs import LIVENESS, ServerPrograms, SingleServerPrograms
-from hosts.live.liveness import (
+from pillarbox.hosts.base.path import Step
+from pillarbox.hosts.live.devices import BROADCAST_MAC
+from pillarbox.hosts.live.lab_programs import LIVENESS, ServerPrograms, SingleServerPrograms
+from pillarbox.hosts.live.liveness import (
     Liveness,
     NeighbourLink,
     NeighbourLinkTable,
     NeighbourState,
     start_detection,
 )
-from hosts.wire.dcn import DcnHeader, Protocol
-from hosts.wire.frame import ETH_DCN
-from hosts.wire.messages import HeartBeat
+from pillarbox.hosts.wire.dcn import DcnHeader, Protocol
+from pillarbox.hosts.wire.frame import ETH_DCN
+from pillarbox.hosts.wire.messages import HeartBeat
 from tests.benches._three_servers import RELAY, A, B, ThreeServers, mac
 from tests.hosts.live.cables import inject, listening
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from hosts.live.settings import LabSettings
+from pillarbox.hosts.live.settings import LabSettings
 
-LOADED = "import sys, hosts.live.nursery; print(*sys.modules)"
+LOADED = "import sys, pillarbox.hosts.live.nursery; print(*sys.modules)"
 
 
 def test_what_is_forked_does_not_begin_with_what_threads_need() -> None:
@@ -22,7 +22,7 @@ def test_what_is_forked_does_not_begin_with_what_threads_need() -> None:
         [sys.executable, "-c", LOADED], capture_output=True, text=True, check=True
     )
     loaded = done.stdout.split()
-    assert "hosts.live.forwarder" in loaded
+    assert "pillarbox.hosts.live.forwarder" in loaded
     assert not {"threading", "subprocess", "tempfile"} & set(loaded)
 
 
@@ -32,7 +32,7 @@ def test_servers_of_one_message_are_forked_and_each_tells_what_is_wrong(tmp_path
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     lifeline, held = os.pipe()
     passed = theirs.fileno(), lifeline
-    command = [sys.executable, "-m", "hosts.live.nursery", *map(str, passed)]
+    command = [sys.executable, "-m", "pillarbox.hosts.live.nursery", *map(str, passed)]
     nursery = subprocess.Popen(command, pass_fds=passed)
     settings = LabSettings(routing="dfr", plane="python", options={"nonsense": 1}).plain()
     request = {"network": "dcell,4,1", "settings": settings, "folder": str(tmp_path), "seed": 0}

@@ -9,11 +9,12 @@ import time
 
 import pytest
 
-from hosts.base.path import Step
-from hosts.linux.bpf import Map
-from hosts.live.kernel_table import KernelTable
-from hosts.live.lab_programs import FORWARD, LIVENESS, LabPrograms
-from hosts.live.liveness import Liveness, NeighbourLink
+from pillarbox.hosts.base.path import Step
+from pillarbox.hosts.linux.bpf import Map
+from pillarbox.hosts.live.kernel_table import KernelTable
+from pillarbox.hosts.live.lab_programs import FORWARD, LIVENESS, LabPrograms
+from pillarbox.hosts.live.liveness import Liveness, NeighbourLink
+from pillarbox.topos.base.errors import PillarboxError
 from tests.benches._three_servers import (
     RELAY,
     A,
@@ -23,7 +24,6 @@ from tests.benches._three_servers import (
     install_encapsulation,
     mac,
 )
-from topos.base.errors import PillarboxError
 
 pytestmark = pytest.mark.root
 WAIT_S = 20.0

@@ -6,12 +6,12 @@ import errno
 
 import pytest
 
-from hosts.live.devices import Port
-from hosts.live.python_table import MOST, PythonTable
-from hosts.live.table import DecisionUse, DeliverDecision, PushDecision, RelayDecision
-from hosts.wire.bcube import BCubeHeader, Hop
-from hosts.wire.dcn import DcnHeader, Protocol
-from hosts.wire.ipv4 import (
+from pillarbox.hosts.live.devices import Port
+from pillarbox.hosts.live.python_table import MOST, PythonTable
+from pillarbox.hosts.live.table import DecisionUse, DeliverDecision, PushDecision, RelayDecision
+from pillarbox.hosts.wire.bcube import BCubeHeader, Hop
+from pillarbox.hosts.wire.dcn import DcnHeader, Protocol
+from pillarbox.hosts.wire.ipv4 import (
     ICMP,
     IP_IN_IP,
     TCP,
@@ -22,7 +22,7 @@ from hosts.wire.ipv4 import (
     encapsulate,
     flow_key,
 )
-from hosts.wire.relay_keys import ByFlow
+from pillarbox.hosts.wire.relay_keys import ByFlow
 
 A, B = 0x0A000001, 0x0A000009
 PEER, OWN = bytes([2] * 6), bytes([4] * 6)

@@ -8,11 +8,11 @@ from collections import Counter
 
 import pytest
 
-from hosts.live.python_table import PythonTable
-from hosts.live.table import DecisionUse, PushDecision, RelayDecision
-from hosts.wire.bcube import BCubeHeader, Hop
-from hosts.wire.dcn import Protocol
-from hosts.wire.ipv4 import UDP, Ipv4Header, Tunnel, decapsulate, encapsulate, flow_key
+from pillarbox.hosts.live.python_table import PythonTable
+from pillarbox.hosts.live.table import DecisionUse, PushDecision, RelayDecision
+from pillarbox.hosts.wire.bcube import BCubeHeader, Hop
+from pillarbox.hosts.wire.dcn import Protocol
+from pillarbox.hosts.wire.ipv4 import UDP, Ipv4Header, Tunnel, decapsulate, encapsulate, flow_key
 from tests.benches._three_servers import (
     RELAY,
     THERE,

@@ -15,10 +15,10 @@ from contextlib import closing
 
 import pytest
 
-from hosts.live import heartbeat_pacer, heartbeats
-from hosts.live.devices import BROADCAST_MAC
-from hosts.live.heartbeat_pacer import HeartbeatPort, PacerConnection
-from hosts.live.liveness import LONGEST_ANSWER
+from pillarbox.hosts.live import heartbeat_pacer, heartbeats
+from pillarbox.hosts.live.devices import BROADCAST_MAC
+from pillarbox.hosts.live.heartbeat_pacer import HeartbeatPort, PacerConnection
+from pillarbox.hosts.live.liveness import LONGEST_ANSWER
 from tests.hosts.live.pacers import (
     ANSWER_BYTES,
     LINK_BYTES,

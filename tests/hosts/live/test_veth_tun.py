@@ -10,11 +10,11 @@ import socket
 
 import pytest
 
-import topos
-from hosts.live.devices import APPLICATION_INTERFACE, Tun, configure_application_interface
-from hosts.live.settings import LabSettings
-from hosts.live.veth_tun import VethTun
-from hosts.wire.ipv4 import Ipv4Header
+from pillarbox import topos
+from pillarbox.hosts.live.devices import APPLICATION_INTERFACE, Tun, configure_application_interface
+from pillarbox.hosts.live.settings import LabSettings
+from pillarbox.hosts.live.veth_tun import VethTun
+from pillarbox.hosts.wire.ipv4 import Ipv4Header
 from tests.experiments.labs import WAIT_S, wait_until
 
 pytestmark = pytest.mark.root

@@ -2,11 +2,11 @@
 
 import pytest
 
-import topos
-from hosts.base.failures import parse_failures
-from hosts.base.timers import FAST
-from hosts.dcell.plain import DCellRouting
-from hosts.memory.frame_devices import (
+from pillarbox import topos
+from pillarbox.hosts.base.failures import parse_failures
+from pillarbox.hosts.base.timers import FAST
+from pillarbox.hosts.dcell.plain import DCellRouting
+from pillarbox.hosts.memory.frame_devices import (
     Corrupt,
     Duplicate,
     FrameDelay,
@@ -15,8 +15,8 @@ from hosts.memory.frame_devices import (
     Loss,
     Reorder,
 )
-from hosts.memory.memory_network import HOP_DELAY_S, MemoryNetwork
-from hosts.memory.tryout import network_of, packet_path
+from pillarbox.hosts.memory.memory_network import HOP_DELAY_S, MemoryNetwork
+from pillarbox.hosts.memory.tryout import network_of, packet_path
 
 DCELL = topos.parse("dcell,4,1")
 A, B = DCELL.server("0.0"), DCELL.server("4.3")

@@ -18,20 +18,20 @@ from typing import Any
 
 import pytest
 
-import topos
-from hosts.base.algorithms import algorithms
-from hosts.base.router import Router
-from hosts.base.timers import FAST
-from hosts.memory.frame_devices import FrameHop
-from hosts.memory.memory_network import MemoryNetwork
-from hosts.wire.bcube import BCubeHeader
-from hosts.wire.dcn import DcnHeader, Protocol
-from hosts.wire.frame import ETH_DCN, Frame
-from hosts.wire.header_layout import WireError
-from hosts.wire.ipv4 import IP_IN_IP, FlowKey, Ipv4Header
-from hosts.wire.marks import serial_of
-from hosts.wire.messages import HeartBeat, LinkState, parse_message
-from topos.base.topology import Topology
+from pillarbox import topos
+from pillarbox.hosts.base.algorithms import algorithms
+from pillarbox.hosts.base.router import Router
+from pillarbox.hosts.base.timers import FAST
+from pillarbox.hosts.memory.frame_devices import FrameHop
+from pillarbox.hosts.memory.memory_network import MemoryNetwork
+from pillarbox.hosts.wire.bcube import BCubeHeader
+from pillarbox.hosts.wire.dcn import DcnHeader, Protocol
+from pillarbox.hosts.wire.frame import ETH_DCN, Frame
+from pillarbox.hosts.wire.header_layout import WireError
+from pillarbox.hosts.wire.ipv4 import IP_IN_IP, FlowKey, Ipv4Header
+from pillarbox.hosts.wire.marks import serial_of
+from pillarbox.hosts.wire.messages import HeartBeat, LinkState, parse_message
+from pillarbox.topos.base.topology import Topology
 
 TRACES = Path(__file__).parent / "traces"
 SPECS = (

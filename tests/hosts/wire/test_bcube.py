@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hosts.wire.bcube import HOPS, BCubeHeader, Hop, advance
-from hosts.wire.dcn import DcnHeader
-from hosts.wire.header_layout import WireError, checksum
+from pillarbox.hosts.wire.bcube import HOPS, BCubeHeader, Hop, advance
+from pillarbox.hosts.wire.dcn import DcnHeader
+from pillarbox.hosts.wire.header_layout import WireError, checksum
 
 hops = st.builds(Hop, st.integers(0, 3), st.integers(0, 63))
 words = st.integers(0, 2**31 - 1)

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hosts.wire import bcube, dcn, ipv4, source_route
-from hosts.wire.bcube import BCubeHeader, Hop
-from hosts.wire.dcn import DcnHeader, Protocol
-from hosts.wire.ficonn import BYONE, BYZERO, PathProbe
-from hosts.wire.header_layout import REASONS, Body, HeaderLayout, WireError
-from hosts.wire.ipv4 import FlowKey, Ipv4Header
-from hosts.wire.messages import (
+from pillarbox.hosts.wire import bcube, dcn, ipv4, source_route
+from pillarbox.hosts.wire.bcube import BCubeHeader, Hop
+from pillarbox.hosts.wire.dcn import DcnHeader, Protocol
+from pillarbox.hosts.wire.ficonn import BYONE, BYZERO, PathProbe
+from pillarbox.hosts.wire.header_layout import REASONS, Body, HeaderLayout, WireError
+from pillarbox.hosts.wire.ipv4 import FlowKey, Ipv4Header
+from pillarbox.hosts.wire.messages import (
     BODIES,
     MESSAGES,
     CableCut,
@@ -30,7 +30,7 @@ from hosts.wire.messages import (
     parse_message,
     protocol_of,
 )
-from hosts.wire.source_route import SourceRouteHeader
+from pillarbox.hosts.wire.source_route import SourceRouteHeader
 
 
 def bits(count: int) -> st.SearchStrategy[int]:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hosts.wire.dcn import DcnHeader, Protocol, broadcast, is_multicast, scope_of
-from hosts.wire.header_layout import WireError, checksum
+from pillarbox.hosts.wire.dcn import DcnHeader, Protocol, broadcast, is_multicast, scope_of
+from pillarbox.hosts.wire.header_layout import WireError, checksum
 
 
 def with_checksum(header: bytes) -> bytes:

@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from hosts.wire.bcube import BCubeHeader
-from hosts.wire.header_layout import REASONS, WireError
-from hosts.wire.messages import MESSAGES
+from pillarbox.hosts.wire.bcube import BCubeHeader
+from pillarbox.hosts.wire.header_layout import REASONS, WireError
+from pillarbox.hosts.wire.messages import MESSAGES
 from tests.benches import fuzz
 
 BCUBE = 1  # where it stands among the targets

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from hosts.wire.dcn import DcnHeader, beginning
-from hosts.wire.header import Header
-from hosts.wire.header_layout import CHECKSUM, Field, HeaderLayout
-from topos.base.errors import PillarboxError
+from pillarbox.hosts.wire.dcn import DcnHeader, beginning
+from pillarbox.hosts.wire.header import Header
+from pillarbox.hosts.wire.header_layout import CHECKSUM, Field, HeaderLayout
+from pillarbox.topos.base.errors import PillarboxError
 
 REST = [Field("ttl", 8), Field("level", 8), Field(CHECKSUM, 16), Field("destination", 32)]
 

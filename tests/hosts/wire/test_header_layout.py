@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from hosts.wire.header_layout import (
+from pillarbox.hosts.wire.header_layout import (
     Body,
     Field,
     HeaderLayout,

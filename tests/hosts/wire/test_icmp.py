@@ -6,15 +6,15 @@ import struct
 
 import pytest
 
-import topos
-from hosts.base.actions import Deliver, Drop
-from hosts.base.algorithms import algorithms
-from hosts.base.router import EXPIRED_BURST, EXPIRED_PER_S
-from hosts.wire.frame import ETH_IP, Frame
-from hosts.wire.header_layout import checksum
-from hosts.wire.icmp import time_exceeded, unreachable
-from hosts.wire.ipv4 import ICMP, TCP, UDP, Ipv4Header
-from topos.ficonn import SWITCH
+from pillarbox import topos
+from pillarbox.hosts.base.actions import Deliver, Drop
+from pillarbox.hosts.base.algorithms import algorithms
+from pillarbox.hosts.base.router import EXPIRED_BURST, EXPIRED_PER_S
+from pillarbox.hosts.wire.frame import ETH_IP, Frame
+from pillarbox.hosts.wire.header_layout import checksum
+from pillarbox.hosts.wire.icmp import time_exceeded, unreachable
+from pillarbox.hosts.wire.ipv4 import ICMP, TCP, UDP, Ipv4Header
+from pillarbox.topos.ficonn import SWITCH
 
 NOBODY = 0x04000003  # 4.0.0.3, which is what the system makes of 4.3
 PORTS = struct.pack(">HHI", 40000, 80, 7)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hosts.wire import ipv4
-from hosts.wire.header_layout import WireError, checksum
-from hosts.wire.ipv4 import (
+from pillarbox.hosts.wire import ipv4
+from pillarbox.hosts.wire.header_layout import WireError, checksum
+from pillarbox.hosts.wire.ipv4 import (
     FlowKey,
     Ipv4Header,
     Tunnel,
@@ -19,7 +19,7 @@ from hosts.wire.ipv4 import (
     encapsulate,
     flow_key,
 )
-from topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE, DPillar
+from pillarbox.topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE, DPillar
 
 SOURCE, DESTINATION = 0x0A000001, 0x0A000002
 PORTS = struct.pack(">HHI", 40000, 53, 0x00080000)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from hosts.wire.dcn import Protocol
-from hosts.wire.ficonn import BYONE, BYZERO, PathProbe
-from hosts.wire.header_layout import WireError, checksum
-from hosts.wire.ipv4 import FlowKey
-from hosts.wire.messages import (
+from pillarbox.hosts.wire.dcn import Protocol
+from pillarbox.hosts.wire.ficonn import BYONE, BYZERO, PathProbe
+from pillarbox.hosts.wire.header_layout import WireError, checksum
+from pillarbox.hosts.wire.ipv4 import FlowKey
+from pillarbox.hosts.wire.messages import (
     BODIES,
     CableCut,
     HeartBeat,

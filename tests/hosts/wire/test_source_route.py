@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hosts.wire.dcn import DcnHeader
-from hosts.wire.header_layout import WireError, checksum
-from hosts.wire.ipv4 import TCP, Ipv4Header
-from hosts.wire.source_route import MOST_HOPS, SIZE, SourceRouteHeader, advance
-from hosts.wire.tcp import is_mptcp, option_kinds
+from pillarbox.hosts.wire.dcn import DcnHeader
+from pillarbox.hosts.wire.header_layout import WireError, checksum
+from pillarbox.hosts.wire.ipv4 import TCP, Ipv4Header
+from pillarbox.hosts.wire.source_route import MOST_HOPS, SIZE, SourceRouteHeader, advance
+from pillarbox.hosts.wire.tcp import is_mptcp, option_kinds
 
 paths = st.lists(st.integers(0, 255), max_size=MOST_HOPS).map(tuple)
 HEADER = SourceRouteHeader(0, 5, 4, (3, 200))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.apps.teaching import child
+from pillarbox.experiments.apps.teaching import child
 
 
 @pytest.fixture(autouse=True)

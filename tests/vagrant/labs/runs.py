@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import topos
-from experiments.models.workloads.flows import COMPLETED, FlowResult
-from experiments.models.workloads.workload import Workload
-from experiments.runs.plans.experiment import Experiment, System
-from experiments.runs.trials.experiment_run import run
-from experiments.runs.trials.order import TrialMeasurements, TrialOrder
-from experiments.runs.trust.readings import Readings
+from pillarbox import topos
+from pillarbox.experiments.models.workloads.flows import COMPLETED, FlowResult
+from pillarbox.experiments.models.workloads.workload import Workload
+from pillarbox.experiments.runs.plans.experiment import Experiment, System
+from pillarbox.experiments.runs.trials.experiment_run import run
+from pillarbox.experiments.runs.trials.order import TrialMeasurements, TrialOrder
+from pillarbox.experiments.runs.trust.readings import Readings
 from tests.experiments.runs.seen import SEEN
 
 

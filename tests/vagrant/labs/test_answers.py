@@ -8,9 +8,13 @@ from typing import Any
 
 import pytest
 
-from experiments.apps.teaching import cabling, grading_engine, marking, submissions
-from experiments.apps.teaching.sheet_catalogue import sheet_of
-from experiments.apps.teaching.similarity import fingerprints, similar_by_submission, similar_pairs
+from pillarbox.experiments.apps.teaching import cabling, grading_engine, marking, submissions
+from pillarbox.experiments.apps.teaching.sheet_catalogue import sheet_of
+from pillarbox.experiments.apps.teaching.similarity import (
+    fingerprints,
+    similar_by_submission,
+    similar_pairs,
+)
 from tests.vagrant.labs.runs import model_runs
 
 if sys.version_info >= (3, 11):

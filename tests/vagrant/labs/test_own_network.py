@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-import topos
-from experiments.apps.teaching.labs import lab7
-from experiments.apps.teaching.sheet_catalogue import sheet_of
-from experiments.cli.main import cli
-from experiments.runs.plans.loading import load
+from pillarbox import topos
+from pillarbox.experiments.apps.teaching.labs import lab7
+from pillarbox.experiments.apps.teaching.sheet_catalogue import sheet_of
+from pillarbox.experiments.cli.main import cli
+from pillarbox.experiments.runs.plans.loading import load
 
 LABS = Path(__file__).parents[3] / "vagrant" / "labs"
 MODEL = Path(__file__).parent / "answers" / "lab8" / "model.py"
@@ -32,7 +32,7 @@ def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     Path(link).symlink_to(target)
     monkeypatch.setattr(topos, "__path__", [*topos.__path__, str(tmp_path / "topos")])
     yield
-    sys.modules.pop("topos.mine", None)
+    sys.modules.pop("pillarbox.topos.mine", None)
 
 
 def output(command: str) -> str:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from experiments.apps.teaching import marking
-from experiments.apps.teaching.sheet_catalogue import sheet_of
-from experiments.cli.main import cli
+from pillarbox.experiments.apps.teaching import marking
+from pillarbox.experiments.apps.teaching.sheet_catalogue import sheet_of
+from pillarbox.experiments.cli.main import cli
 from tests.vagrant.labs.runs import model_runs
 
 ROOT = Path(__file__).parents[3]

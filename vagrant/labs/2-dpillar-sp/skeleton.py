@@ -1,8 +1,8 @@
 """Lab 2: DPillarSP (Liao 2012, Algorithm 1). Fill in what is marked TODO."""
 
-from hosts.base.hop_by_hop import HopByHop
-from hosts.base.path import Step
-from topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE
+from pillarbox.hosts.base.hop_by_hop import HopByHop
+from pillarbox.hosts.base.path import Step
+from pillarbox.topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE
 
 # TODO: the direction of your sheet, CLOCKWISE or COUNTER_CLOCKWISE. They are the numbers of the
 # ports: port 0 leads clockwise, port 1 counter-clockwise.

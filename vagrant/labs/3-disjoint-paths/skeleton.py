@@ -3,7 +3,7 @@
 A path is a list of steps, each the port that it leaves by and the server it comes to.
 """
 
-from hosts.base.path import Step
+from pillarbox.hosts.base.path import Step
 
 # TODO: the numbers of your sheet's cabling, port (FIRST + TURN * level) mod ports.
 FIRST, TURN = 0, 1

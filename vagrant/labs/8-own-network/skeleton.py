@@ -3,11 +3,11 @@
 docs/extending.md explains every method of a network, docs/writing-a-router.md those of a router.
 """
 
-from hosts.base.hop_by_hop import HopByHop
-from hosts.base.path import Step
-from topos.base.errors import require
-from topos.base.polymorphic import NOTHING, select
-from topos.base.topology import Bound, Plug, Topology
+from pillarbox.hosts.base.hop_by_hop import HopByHop
+from pillarbox.hosts.base.path import Step
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.polymorphic import NOTHING, select
+from pillarbox.topos.base.topology import Bound, Plug, Topology
 
 
 class Mine(Topology):

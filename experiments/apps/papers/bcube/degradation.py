@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 import numpy
 
-from experiments.apps.papers.shared import degradation
-from experiments.apps.papers.shared.degradation import (
+from pillarbox.experiments.apps.papers.shared import degradation
+from pillarbox.experiments.apps.papers.shared.degradation import (
     BCUBE,
     DCELL,
     FATTREE,
@@ -19,20 +19,20 @@ from experiments.apps.papers.shared.degradation import (
     SWITCHES,
     Case,
 )
-from experiments.apps.papers.shared.draws import simulation_run_count
-from experiments.apps.papers.shared.figure import (
+from pillarbox.experiments.apps.papers.shared.draws import simulation_run_count
+from pillarbox.experiments.apps.papers.shared.figure import (
     Claim,
     Made,
     Papers,
     figure,
     with_paper_values,
 )
-from experiments.models.fluid.directed_links import link_count
-from experiments.models.fluid.rates import link_loads
-from experiments.models.simulator.flow_arrays import all_to_all
-from experiments.models.simulator.paths import routes
-from experiments.runs.reporting.reproduced.result import Point, Settings
-from topos.base.spec import parse
+from pillarbox.experiments.models.fluid.directed_links import link_count
+from pillarbox.experiments.models.fluid.rates import link_loads
+from pillarbox.experiments.models.simulator.flow_arrays import all_to_all
+from pillarbox.experiments.models.simulator.paths import routes
+from pillarbox.experiments.runs.reporting.reproduced.result import Point, Settings
+from pillarbox.topos.base.spec import parse
 
 NETWORK = {BCUBE: ("bcube,8,3,servers=2048", "bsr")}
 DCELLS = {DCELL: ("dcell,8,2,servers=2048", "dfr")}

@@ -20,7 +20,7 @@ from operator import sub
 
 import numpy
 
-from experiments.apps.papers.shared.draws import (
+from pillarbox.experiments.apps.papers.shared.draws import (
     Found,
     Runs,
     drawn_note,
@@ -29,7 +29,7 @@ from experiments.apps.papers.shared.draws import (
     simulation_runs,
     values_by_run,
 )
-from experiments.apps.papers.shared.figure import (
+from pillarbox.experiments.apps.papers.shared.figure import (
     Claim,
     Made,
     Papers,
@@ -43,15 +43,15 @@ from experiments.apps.papers.shared.figure import (
     smallest_point,
     with_paper_values,
 )
-from experiments.models.arrays import Ints
-from experiments.models.simulator import compiled_dfr
-from experiments.models.simulator.breadth_first import distances, mean_and_deviation
-from experiments.models.simulator.failure_sets import draw
-from experiments.models.simulator.hops import count_hops
-from experiments.runs.reporting.reproduced.result import Point, Settings
-from hosts.dcell.dfr import RETRY, TTL
-from topos.base.spec import parse
-from topos.dcell import DCell
+from pillarbox.experiments.models.arrays import Ints
+from pillarbox.experiments.models.simulator import compiled_dfr
+from pillarbox.experiments.models.simulator.breadth_first import distances, mean_and_deviation
+from pillarbox.experiments.models.simulator.failure_sets import draw
+from pillarbox.experiments.models.simulator.hops import count_hops
+from pillarbox.experiments.runs.reporting.reproduced.result import Point, Settings
+from pillarbox.hosts.dcell.dfr import RETRY, TTL
+from pillarbox.topos.base.spec import parse
+from pillarbox.topos.dcell import DCell
 
 MOST_RETRIES = 15  # maximum retry count of a 4-bit header field
 # Results vary more with the drawn failures and sources than with the destinations.

@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 import numpy
 
-from experiments.apps.papers.shared.draws import task_results
-from experiments.apps.papers.shared.figure import Claim, Made, figure, point
-from experiments.models.simulator.breadth_first import distances, mean_and_deviation
-from experiments.models.simulator.paths import lengths
-from experiments.runs.reporting.reproduced.result import Point, Settings
-from topos.base.spec import parse
-from topos.base.topology import Topology
+from pillarbox.experiments.apps.papers.shared.draws import task_results
+from pillarbox.experiments.apps.papers.shared.figure import Claim, Made, figure, point
+from pillarbox.experiments.models.simulator.breadth_first import distances, mean_and_deviation
+from pillarbox.experiments.models.simulator.paths import lengths
+from pillarbox.experiments.runs.reporting.reproduced.result import Point, Settings
+from pillarbox.topos.base.spec import parse
+from pillarbox.topos.base.topology import Topology
 
 # Mean and deviation of shortest paths, then of DCellRouting.
 PAPERS = {

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy
 
-from experiments.apps.papers.dcell import failures
-from experiments.apps.papers.dcell.failures import CABLES, MOST_RETRIES, RACKS, SERVERS
-from experiments.apps.papers.shared.draws import (
+from pillarbox.experiments.apps.papers.dcell import failures
+from pillarbox.experiments.apps.papers.dcell.failures import CABLES, MOST_RETRIES, RACKS, SERVERS
+from pillarbox.experiments.apps.papers.shared.draws import (
     Found,
     Runs,
     seeded_task_function,
@@ -23,12 +23,12 @@ from experiments.apps.papers.shared.draws import (
     simulation_runs,
     values_by_run,
 )
-from experiments.apps.papers.shared.figure import Claim, Made, figure, point
-from experiments.apps.papers.shared.joint_table import ClaimsByFigure, joint_table
-from experiments.runs.reporting.reproduced.result import Settings
-from hosts.dcell.dfr import RETRY
-from topos.base.spec import parse
-from topos.dcell import DCell
+from pillarbox.experiments.apps.papers.shared.figure import Claim, Made, figure, point
+from pillarbox.experiments.apps.papers.shared.joint_table import ClaimsByFigure, joint_table
+from pillarbox.experiments.runs.reporting.reproduced.result import Settings
+from pillarbox.hosts.dcell.dfr import RETRY
+from pillarbox.topos.base.spec import parse
+from pillarbox.topos.dcell import DCell
 
 
 class Reading(NamedTuple):

@@ -12,16 +12,16 @@ from typing import NamedTuple
 
 import numpy
 
-from experiments.apps.papers.shared.draws import task_results
-from experiments.apps.papers.shared.figure import Claim, Made, figure, quoted
-from experiments.models.arrays import Ints
-from experiments.models.fluid.directed_links import link_count
-from experiments.models.fluid.rates import link_loads
-from experiments.models.simulator.paths import routes
-from experiments.runs.reporting.reproduced.result import Point, Settings
-from experiments.runs.trials.statistics import estimate
-from topos.base.spec import parse
-from topos.dcell import DCell
+from pillarbox.experiments.apps.papers.shared.draws import task_results
+from pillarbox.experiments.apps.papers.shared.figure import Claim, Made, figure, quoted
+from pillarbox.experiments.models.arrays import Ints
+from pillarbox.experiments.models.fluid.directed_links import link_count
+from pillarbox.experiments.models.fluid.rates import link_loads
+from pillarbox.experiments.models.simulator.paths import routes
+from pillarbox.experiments.runs.reporting.reproduced.result import Point, Settings
+from pillarbox.experiments.runs.trials.statistics import estimate
+from pillarbox.topos.base.spec import parse
+from pillarbox.topos.dcell import DCell
 
 # Number of servers that send to all others, by network; 0 for all servers.
 NETWORKS = {"dcell,4,2": 0, "dcell,6,2": 0, "dcell,2,3": 0, "dcell,4,3": 16, "dcell,6,3": 4}

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy
 
-from experiments.apps.papers.dpillar import paths
-from experiments.apps.papers.shared.draws import (
+from pillarbox.experiments.apps.papers.dpillar import paths
+from pillarbox.experiments.apps.papers.shared.draws import (
     Found,
     Runs,
     drawn_note,
@@ -26,7 +26,7 @@ from experiments.apps.papers.shared.draws import (
     simulation_run_count,
     simulation_runs,
 )
-from experiments.apps.papers.shared.figure import (
+from pillarbox.experiments.apps.papers.shared.figure import (
     Claim,
     Made,
     figure,
@@ -34,13 +34,13 @@ from experiments.apps.papers.shared.figure import (
     point,
     quoted,
 )
-from experiments.models.arrays import Ints
-from experiments.models.simulator.flow_arrays import random_flows
-from experiments.models.simulator.paths import lengths
-from experiments.models.simulator.walks import path_sets
-from experiments.runs.reporting.reproduced.result import Point, Settings
-from hosts.dpillar.rules import neighbour, numbers, symbol, symbol_set
-from topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE, DPillar
+from pillarbox.experiments.models.arrays import Ints
+from pillarbox.experiments.models.simulator.flow_arrays import random_flows
+from pillarbox.experiments.models.simulator.paths import lengths
+from pillarbox.experiments.models.simulator.walks import path_sets
+from pillarbox.experiments.runs.reporting.reproduced.result import Point, Settings
+from pillarbox.hosts.dpillar.rules import neighbour, numbers, symbol, symbol_set
+from pillarbox.topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE, DPillar
 
 N = 16
 COLUMNS, QUICK_COLUMNS = (2, 3, 4, 5, 6, 7), (2, 3, 4)

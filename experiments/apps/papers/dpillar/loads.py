@@ -10,8 +10,8 @@ import itertools
 
 import numpy
 
-from experiments.apps.papers.dpillar import paths
-from experiments.apps.papers.shared.draws import (
+from pillarbox.experiments.apps.papers.dpillar import paths
+from pillarbox.experiments.apps.papers.shared.draws import (
     Runs,
     drawn_note,
     seeded_task_function,
@@ -19,11 +19,11 @@ from experiments.apps.papers.shared.draws import (
     simulation_runs,
     values_by_run,
 )
-from experiments.apps.papers.shared.figure import Claim, Made, figure, find, point, quoted
-from experiments.models.simulator.flow_arrays import all_to_all
-from experiments.models.simulator.paths import routing_by_name
-from experiments.models.simulator.walks import flows_forwarded
-from experiments.runs.reporting.reproduced.result import Point, Settings
+from pillarbox.experiments.apps.papers.shared.figure import Claim, Made, figure, find, point, quoted
+from pillarbox.experiments.models.simulator.flow_arrays import all_to_all
+from pillarbox.experiments.models.simulator.paths import routing_by_name
+from pillarbox.experiments.models.simulator.walks import flows_forwarded
+from pillarbox.experiments.runs.reporting.reproduced.result import Point, Settings
 
 ROUTINGS = {"SP": "sp-cw", "MP": "mp"}
 # Share of servers that send to one another; HALVES: each of one half to one of the other half.

@@ -18,7 +18,7 @@ from operator import truediv
 import numpy
 from numpy.typing import NDArray
 
-from experiments.apps.papers.shared.draws import (
+from pillarbox.experiments.apps.papers.shared.draws import (
     Found,
     Runs,
     drawn_note,
@@ -27,7 +27,7 @@ from experiments.apps.papers.shared.draws import (
     simulation_runs,
     values_by_run,
 )
-from experiments.apps.papers.shared.figure import (
+from pillarbox.experiments.apps.papers.shared.figure import (
     Claim,
     Made,
     Papers,
@@ -39,15 +39,15 @@ from experiments.apps.papers.shared.figure import (
     verdict,
     with_paper_values,
 )
-from experiments.models.arrays import Bools, Ints
-from experiments.models.fluid.directed_links import link_at
-from experiments.models.simulator.failure_sets import draw, intact_flows
-from experiments.models.simulator.flow_arrays import random_flows
-from experiments.models.simulator.paths import routes, routing_by_name
-from experiments.models.simulator.walks import disconnected_flows, path_sets
-from experiments.runs.reporting.reproduced.result import Point, Settings
-from topos.base.spec import parse
-from topos.dpillar import DPillar
+from pillarbox.experiments.models.arrays import Bools, Ints
+from pillarbox.experiments.models.fluid.directed_links import link_at
+from pillarbox.experiments.models.simulator.failure_sets import draw, intact_flows
+from pillarbox.experiments.models.simulator.flow_arrays import random_flows
+from pillarbox.experiments.models.simulator.paths import routes, routing_by_name
+from pillarbox.experiments.models.simulator.walks import disconnected_flows, path_sets
+from pillarbox.experiments.runs.reporting.reproduced.result import Point, Settings
+from pillarbox.topos.base.spec import parse
+from pillarbox.topos.dpillar import DPillar
 
 SPEC = "dpillar,16,3"
 PAIRS = 10_000  # number of pairs of servers per run (section 5.3)

@@ -13,21 +13,21 @@ from typing import NamedTuple
 
 import numpy
 
-from experiments.apps.papers.dpillar import lengths, paths
-from experiments.apps.papers.dpillar.paths import lost_with_switches
-from experiments.apps.papers.shared.draws import (
+from pillarbox.experiments.apps.papers.dpillar import lengths, paths
+from pillarbox.experiments.apps.papers.dpillar.paths import lost_with_switches
+from pillarbox.experiments.apps.papers.shared.draws import (
     Found,
     Runs,
     seeded_task_function,
     simulation_run_count,
     simulation_runs,
 )
-from experiments.apps.papers.shared.figure import Claim, Made, figure, point
-from experiments.apps.papers.shared.joint_table import ClaimsByFigure, joint_table
-from experiments.models.simulator.flow_arrays import random_flows
-from experiments.models.simulator.paths import lengths as path_lengths
-from experiments.models.simulator.paths import routing_by_name
-from experiments.runs.reporting.reproduced.result import Settings
+from pillarbox.experiments.apps.papers.shared.figure import Claim, Made, figure, point
+from pillarbox.experiments.apps.papers.shared.joint_table import ClaimsByFigure, joint_table
+from pillarbox.experiments.models.simulator.flow_arrays import random_flows
+from pillarbox.experiments.models.simulator.paths import lengths as path_lengths
+from pillarbox.experiments.models.simulator.paths import routing_by_name
+from pillarbox.experiments.runs.reporting.reproduced.result import Settings
 
 
 class Reading(NamedTuple):

@@ -11,8 +11,8 @@ section V.
 
 The lifetime of a virtual flow (section IV.D, Algorithm 3) has several readings, and so has a port's
 available bandwidth: the equal share of one more flow, or the unused bandwidth, measured as on the
-live servers (`experiments.models.simulator.compiled_tar`). `readings.py` compares each reading with
-all these claims; the figures use the nearest one.
+live servers (`pillarbox.experiments.models.simulator.compiled_tar`). `readings.py` compares each
+reading with all these claims; the figures use the nearest one.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from typing import NamedTuple
 
 import numpy
 
-from experiments.apps.papers.shared.draws import (
+from pillarbox.experiments.apps.papers.shared.draws import (
     seeded_task_function,
     simulation_run_count,
     simulation_runs,
 )
-from experiments.apps.papers.shared.figure import (
+from pillarbox.experiments.apps.papers.shared.figure import (
     Claim,
     Figure,
     Made,
@@ -37,15 +37,19 @@ from experiments.apps.papers.shared.figure import (
     quoted,
     with_paper_values,
 )
-from experiments.models.arrays import Ints
-from experiments.models.fluid.directed_links import Routes, link_count
-from experiments.models.simulator.compiled_tar import TarFlows, Throughput, equal_share_rates
-from experiments.models.simulator.paths import lengths, routes
-from experiments.runs.reporting.reproduced.result import Point, Settings
-from hosts.base.probing import NEARLY_BEST
-from hosts.ficonn.tar import READINGS, VIRTUAL_FLOWS, VirtualFlows
-from topos.base.spec import parse
-from topos.ficonn import FiConn
+from pillarbox.experiments.models.arrays import Ints
+from pillarbox.experiments.models.fluid.directed_links import Routes, link_count
+from pillarbox.experiments.models.simulator.compiled_tar import (
+    TarFlows,
+    Throughput,
+    equal_share_rates,
+)
+from pillarbox.experiments.models.simulator.paths import lengths, routes
+from pillarbox.experiments.runs.reporting.reproduced.result import Point, Settings
+from pillarbox.hosts.base.probing import NEARLY_BEST
+from pillarbox.hosts.ficonn.tar import READINGS, VIRTUAL_FLOWS, VirtualFlows
+from pillarbox.topos.base.spec import parse
+from pillarbox.topos.ficonn import FiConn
 
 NETWORK = "ficonn,32,2"
 ROUND_S, ROUNDS, QUICK_ROUNDS = 30, 10, 4

@@ -1,12 +1,13 @@
 """Li 2009, Fig. 6 to 9 by every reading of virtual flows and of available bandwidth (section IV).
 
-The text and Algorithm 3 allow several ends of a virtual flow (`hosts.ficonn.tar.READINGS`), and do
-not say how a simulated server knows its available bandwidth (`flows.READINGS_OF_TAR`).
+The text and Algorithm 3 allow several ends of a virtual flow
+(`pillarbox.hosts.ficonn.tar.READINGS`), and do not say how a simulated server knows its available
+bandwidth (`flows.READINGS_OF_TAR`).
 """
 
 from __future__ import annotations
 
-from experiments.apps.papers.ficonn.flows import (
+from pillarbox.experiments.apps.papers.ficonn.flows import (
     READINGS_OF_TAR,
     TAKEN,
     fig6_claims,
@@ -15,9 +16,9 @@ from experiments.apps.papers.ficonn.flows import (
     path_length_claims,
     simulate_flow_draws,
 )
-from experiments.apps.papers.shared.figure import Made, figure
-from experiments.apps.papers.shared.joint_table import ClaimsByFigure, joint_table
-from experiments.runs.reporting.reproduced.result import Settings
+from pillarbox.experiments.apps.papers.shared.figure import Made, figure
+from pillarbox.experiments.apps.papers.shared.joint_table import ClaimsByFigure, joint_table
+from pillarbox.experiments.runs.reporting.reproduced.result import Settings
 
 LIVE = (
     "Live servers measure unused bandwidth with byte counters, as section IV.A says, and count "

@@ -10,10 +10,10 @@ from contextlib import suppress
 
 import numpy
 
-from experiments.apps.papers.shared.figure import Claim, Made, figure
-from experiments.runs.reporting.reproduced.result import Point, Settings
-from topos.base.errors import PillarboxError
-from topos.base.spec import parse
+from pillarbox.experiments.apps.papers.shared.figure import Claim, Made, figure
+from pillarbox.experiments.runs.reporting.reproduced.result import Point, Settings
+from pillarbox.topos.base.errors import PillarboxError
+from pillarbox.topos.base.spec import parse
 
 PORTS, MOST_LEVEL = (16, 32, 48), 4
 # paper's number of servers by (n, k) (section III.A)

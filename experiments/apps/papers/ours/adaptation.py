@@ -14,26 +14,26 @@ from collections.abc import Callable
 
 import numpy
 
-from experiments.apps.papers.shared.draws import (
+from pillarbox.experiments.apps.papers.shared.draws import (
     Found,
     Runs,
     seeded_task_function,
     simulation_run_count,
     simulation_runs,
 )
-from experiments.apps.papers.shared.figure import Claim, Made, by_series, figure, verdict
-from experiments.models.arrays import Ints
-from experiments.models.fluid.directed_links import Routes, link_count
-from experiments.models.fluid.rates import max_min
-from experiments.models.simulator import around
-from experiments.models.simulator.adapting import AdaptiveFlows, adaptive_flows
-from experiments.models.simulator.compiled_tar import TarFlows
-from experiments.models.simulator.failure_sets import draw
-from experiments.models.simulator.probe_times import ProbeTimes
-from experiments.runs.reporting.reproduced.result import Point, Settings
-from topos.base.spec import parse
-from topos.base.topology import Topology
-from topos.ficonn import FiConn
+from pillarbox.experiments.apps.papers.shared.figure import Claim, Made, by_series, figure, verdict
+from pillarbox.experiments.models.arrays import Ints
+from pillarbox.experiments.models.fluid.directed_links import Routes, link_count
+from pillarbox.experiments.models.fluid.rates import max_min
+from pillarbox.experiments.models.simulator import around
+from pillarbox.experiments.models.simulator.adapting import AdaptiveFlows, adaptive_flows
+from pillarbox.experiments.models.simulator.compiled_tar import TarFlows
+from pillarbox.experiments.models.simulator.failure_sets import draw
+from pillarbox.experiments.models.simulator.probe_times import ProbeTimes
+from pillarbox.experiments.runs.reporting.reproduced.result import Point, Settings
+from pillarbox.topos.base.spec import parse
+from pillarbox.topos.base.topology import Topology
+from pillarbox.topos.ficonn import FiConn
 
 DPILLAR, BCUBE, FICONN = "DPillar", "BCube", "FiConn"
 # For each network: its spec, the routing that adapts, and its single-path routing.

@@ -13,7 +13,7 @@ from operator import sub, truediv
 
 import numpy
 
-from experiments.apps.papers.shared.degradation import (
+from pillarbox.experiments.apps.papers.shared.degradation import (
     BCUBE,
     CURVE_RUNS,
     SERVERS,
@@ -21,23 +21,23 @@ from experiments.apps.papers.shared.degradation import (
     Failing,
     runs_of,
 )
-from experiments.apps.papers.shared.draws import (
+from pillarbox.experiments.apps.papers.shared.draws import (
     Found,
     Runs,
     seeded_task_function,
     simulation_run_count,
     values_by_run,
 )
-from experiments.apps.papers.shared.figure import Claim, Made, by_series, figure, point
-from experiments.models.fluid.directed_links import Routes, link_count
-from experiments.models.fluid.rates import link_loads
-from experiments.models.simulator import around
-from experiments.models.simulator.adapting import adaptive_flows
-from experiments.models.simulator.failure_sets import draw
-from experiments.models.simulator.flow_arrays import all_to_all
-from experiments.runs.reporting.reproduced.result import Settings
-from topos.base.spec import parse
-from topos.base.topology import Topology
+from pillarbox.experiments.apps.papers.shared.figure import Claim, Made, by_series, figure, point
+from pillarbox.experiments.models.fluid.directed_links import Routes, link_count
+from pillarbox.experiments.models.fluid.rates import link_loads
+from pillarbox.experiments.models.simulator import around
+from pillarbox.experiments.models.simulator.adapting import adaptive_flows
+from pillarbox.experiments.models.simulator.failure_sets import draw
+from pillarbox.experiments.models.simulator.flow_arrays import all_to_all
+from pillarbox.experiments.runs.reporting.reproduced.result import Settings
+from pillarbox.topos.base.spec import parse
+from pillarbox.topos.base.topology import Topology
 
 DPILLAR, FICONN = "DPillar", "FiConn"
 # For each network: its spec, the routing that adapts, and the routing that does not.

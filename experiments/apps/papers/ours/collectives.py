@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from random import Random
 
-from experiments.apps.papers.ours.six import SAME_PRICE, cost_usd
-from experiments.apps.papers.shared.draws import simulation_run_count
-from experiments.apps.papers.shared.figure import Claim, Made, figure, point, verdict
-from experiments.models.fluid.collective import phases_duration_s
-from experiments.models.workloads.collectives.bound import all_reduce_share
-from experiments.models.workloads.collectives.phases import Phase, of_digits, of_ring
-from experiments.models.workloads.collectives.schedules import bml_threads
-from experiments.runs.reporting.reproduced.result import Point, Settings
-from topos.base.spec import parse
-from topos.base.topology import Topology
-from topos.bcube import BCube
+from pillarbox.experiments.apps.papers.ours.six import SAME_PRICE, cost_usd
+from pillarbox.experiments.apps.papers.shared.draws import simulation_run_count
+from pillarbox.experiments.apps.papers.shared.figure import Claim, Made, figure, point, verdict
+from pillarbox.experiments.models.fluid.collective import phases_duration_s
+from pillarbox.experiments.models.workloads.collectives.bound import all_reduce_share
+from pillarbox.experiments.models.workloads.collectives.phases import Phase, of_digits, of_ring
+from pillarbox.experiments.models.workloads.collectives.schedules import bml_threads
+from pillarbox.experiments.runs.reporting.reproduced.result import Point, Settings
+from pillarbox.topos.base.spec import parse
+from pillarbox.topos.base.topology import Topology
+from pillarbox.topos.bcube import BCube
 
 RING, RANDOM, BML = "ring", "ring, ranks at random", "BML"
 DRAWS = 5

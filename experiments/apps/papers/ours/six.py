@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from experiments.apps.papers.shared.degradation import (
+from pillarbox.experiments.apps.papers.shared.degradation import (
     BCUBE,
     CURVE_RUNS,
     DCELL,
@@ -22,11 +22,18 @@ from experiments.apps.papers.shared.degradation import (
     Networks,
     runs_of,
 )
-from experiments.apps.papers.shared.draws import simulation_run_count
-from experiments.apps.papers.shared.figure import Claim, Made, figure, point, quoted, verdict
-from experiments.models.comparison.prices import LIAO, network_bill
-from experiments.runs.reporting.reproduced.result import Point, Settings
-from topos.base.spec import parse
+from pillarbox.experiments.apps.papers.shared.draws import simulation_run_count
+from pillarbox.experiments.apps.papers.shared.figure import (
+    Claim,
+    Made,
+    figure,
+    point,
+    quoted,
+    verdict,
+)
+from pillarbox.experiments.models.comparison.prices import LIAO, network_bill
+from pillarbox.experiments.runs.reporting.reproduced.result import Point, Settings
+from pillarbox.topos.base.spec import parse
 
 SAME_SIZE: Networks = {
     "DPillar": ("dpillar,18,3", "mp-random"),

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy
 
-from experiments.apps.papers.shared.draws import (
+from pillarbox.experiments.apps.papers.shared.draws import (
     Found,
     Runs,
     drawn_note,
@@ -26,12 +26,19 @@ from experiments.apps.papers.shared.draws import (
     simulation_runs,
     values_by_run,
 )
-from experiments.apps.papers.shared.figure import Claim, Made, figure, point, quoted, verdict
-from experiments.models.fluid.ideal import header_bytes
-from experiments.models.packets.bulk import bulk_flows
-from experiments.models.packets.simulated_tcp import TcpParameters
-from experiments.runs.reporting.reproduced.result import Point, Settings
-from topos.base.spec import parse
+from pillarbox.experiments.apps.papers.shared.figure import (
+    Claim,
+    Made,
+    figure,
+    point,
+    quoted,
+    verdict,
+)
+from pillarbox.experiments.models.fluid.ideal import header_bytes
+from pillarbox.experiments.models.packets.bulk import bulk_flows
+from pillarbox.experiments.models.packets.simulated_tcp import TcpParameters
+from pillarbox.experiments.runs.reporting.reproduced.result import Point, Settings
+from pillarbox.topos.base.spec import parse
 
 BCUBE, TREE = "BCube", "tree"
 SIZES, QUICK_SIZES = (16, 256, 1024, 4096), (16, 64)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from experiments.models.comparison import speedups
-from experiments.models.fluid.collective import phases_duration_s
-from experiments.models.workloads.collectives.phases import of_digits, of_ring
-from experiments.models.workloads.collectives.schedules import bml_threads
-from topos.base.spec import parse
-from topos.base.topology import Topology
+from pillarbox.experiments.models.comparison import speedups
+from pillarbox.experiments.models.fluid.collective import phases_duration_s
+from pillarbox.experiments.models.workloads.collectives.phases import of_digits, of_ring
+from pillarbox.experiments.models.workloads.collectives.schedules import bml_threads
+from pillarbox.topos.base.spec import parse
+from pillarbox.topos.base.topology import Topology
 
 
 def bml_time(network: Topology, routing: str) -> float:

@@ -13,14 +13,19 @@ from typing import Any, NamedTuple
 
 import numpy
 
-from experiments.apps.papers.shared.draws import Found, Runs, seeded_task_function, simulation_runs
-from experiments.models.fluid.directed_links import link_count
-from experiments.models.fluid.rates import link_loads
-from experiments.models.simulator import around
-from experiments.models.simulator.failure_sets import draw
-from experiments.models.simulator.flow_arrays import all_to_all
-from experiments.runs.reporting.reproduced.result import Point, Settings
-from topos.base.spec import parse
+from pillarbox.experiments.apps.papers.shared.draws import (
+    Found,
+    Runs,
+    seeded_task_function,
+    simulation_runs,
+)
+from pillarbox.experiments.models.fluid.directed_links import link_count
+from pillarbox.experiments.models.fluid.rates import link_loads
+from pillarbox.experiments.models.simulator import around
+from pillarbox.experiments.models.simulator.failure_sets import draw
+from pillarbox.experiments.models.simulator.flow_arrays import all_to_all
+from pillarbox.experiments.runs.reporting.reproduced.result import Point, Settings
+from pillarbox.topos.base.spec import parse
 
 SERVERS, SWITCHES = "servers", "switches"  # kinds of failure
 BCUBE, FATTREE, DCELL = "BCube", "fat-tree", "DCell"

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy
 
-from experiments.apps.papers.shared.figure import point
-from experiments.models.simulator.sweeps import sweep
-from experiments.runs.reporting.reproduced.result import Point, Settings
+from pillarbox.experiments.apps.papers.shared.figure import point
+from pillarbox.experiments.models.simulator.sweeps import sweep
+from pillarbox.experiments.runs.reporting.reproduced.result import Point, Settings
 
 FOLDER = "tasks"  # subfolder of a figure's folder for results of finished tasks
 Found = dict[str, Any]  # results of a simulation run, by name

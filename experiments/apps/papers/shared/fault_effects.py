@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pandas
 
-    from experiments.runs.trials.records import Run
+    from pillarbox.experiments.runs.trials.records import Run
 
 
 def longest_gap_s(run: Run, _event: str = "") -> pandas.Series:

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy
 
-from experiments.base.units import figures_apart
-from experiments.runs.reporting.reproduced.result import (
+from pillarbox.experiments.base.units import figures_apart
+from pillarbox.experiments.runs.reporting.reproduced.result import (
     AGREES,
     CLAIM_HOLDS,
     DIFFERS,
@@ -27,8 +27,8 @@ from experiments.runs.reporting.reproduced.result import (
     Reproduction,
     Settings,
 )
-from experiments.runs.trials.statistics import estimate
-from topos.base.errors import require
+from pillarbox.experiments.runs.trials.statistics import estimate
+from pillarbox.topos.base.errors import require
 
 Papers = Mapping[tuple[str, float | str], float]  # a paper's values, by series and x
 

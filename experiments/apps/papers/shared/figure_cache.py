@@ -1,8 +1,8 @@
 """Making of figures: a figure on disk with the same inputs is not made again.
 
 Inputs are the code on which the figure's numbers depend, and its settings. An interrupted figure
-continues: simulated figures store each finished task (`experiments.models.simulator.sweeps`),
-live figures each trial.
+continues: simulated figures store each finished task
+(`pillarbox.experiments.models.simulator.sweeps`), live figures each trial.
 """
 
 from __future__ import annotations
@@ -17,19 +17,24 @@ from typing import Any
 
 import numpy
 
-from experiments.apps.papers.shared.figure import Figure
-from experiments.base.source_code import code_digest
-from experiments.models.simulator.sweeps import LIVE
-from experiments.runs.reporting.reproduced.page import keep, kept
-from experiments.runs.reporting.reproduced.result import Reproduction, Settings
-from experiments.runs.trials.manifest import machine, moment, versions
+from pillarbox.experiments.apps.papers.shared.figure import Figure
+from pillarbox.experiments.base.source_code import code_digest
+from pillarbox.experiments.models.simulator.sweeps import LIVE
+from pillarbox.experiments.runs.reporting.reproduced.page import keep, kept
+from pillarbox.experiments.runs.reporting.reproduced.result import Reproduction, Settings
+from pillarbox.experiments.runs.trials.manifest import machine, moment, versions
 
 CODE = (
-    *("topos", "hosts", "experiments.models", "experiments.models.workloads.distribution_plan"),
-    *("experiments.runs.trials.statistics", "experiments.apps.papers.shared"),
+    *(
+        "topos",
+        "hosts",
+        "pillarbox.experiments.models",
+        "pillarbox.experiments.models.workloads.distribution_plan",
+    ),
+    *("pillarbox.experiments.runs.trials.statistics", "pillarbox.experiments.apps.papers.shared"),
 )
 LIVE_CODE = tuple(
-    f"experiments.{part}"
+    f"pillarbox.experiments.{part}"
     for part in (
         *("lab", "models.workloads", "runs.plans", "runs.trials", "runs.trust"),
         *("runs.reporting.overlay", "runs.reporting.long_flows"),  # simulations of live trials

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from experiments.apps.papers.shared.computed import COMPUTED
-from experiments.apps.papers.shared.figure import Claim, point, quoted
-from experiments.apps.papers.shared.quantities import (
+from pillarbox.experiments.apps.papers.shared.computed import COMPUTED
+from pillarbox.experiments.apps.papers.shared.figure import Claim, point, quoted
+from pillarbox.experiments.apps.papers.shared.quantities import (
     COLUMNS,
     FLOWS,
     OF_RELAYS,
@@ -21,11 +21,11 @@ from experiments.apps.papers.shared.quantities import (
     SystemTrials,
     Values,
 )
-from experiments.models.fluid.ideal import ETHERNET_BYTES
-from experiments.runs.plans.experiment import System
-from experiments.runs.reporting.reproduced.result import Point
-from topos.base.errors import PillarboxError, meant, require
-from topos.base.spec import parse
+from pillarbox.experiments.models.fluid.ideal import ETHERNET_BYTES
+from pillarbox.experiments.runs.plans.experiment import System
+from pillarbox.experiments.runs.reporting.reproduced.result import Point
+from pillarbox.topos.base.errors import PillarboxError, meant, require
+from pillarbox.topos.base.spec import parse
 
 if TYPE_CHECKING:
     import pandas

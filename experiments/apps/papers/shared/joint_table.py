@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from experiments.apps.papers.shared.figure import Claim, Judged, Made, interval
-from experiments.runs.reporting.reproduced.result import AGREES, DIFFERS, UNDECIDED
+from pillarbox.experiments.apps.papers.shared.figure import Claim, Judged, Made, interval
+from pillarbox.experiments.runs.reporting.reproduced.result import AGREES, DIFFERS, UNDECIDED
 
 ClaimsByFigure = Mapping[str, Sequence[Claim]]  # claims by figure, such as "Fig. 6"
 

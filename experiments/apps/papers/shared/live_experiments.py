@@ -11,13 +11,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from experiments.runs.plans.experiment import Experiment, System
-from experiments.runs.reporting.reproduced.result import Point, Settings
+from pillarbox.experiments.runs.plans.experiment import Experiment, System
+from pillarbox.experiments.runs.reporting.reproduced.result import Point, Settings
 
 if TYPE_CHECKING:
     import pandas
 
-    from experiments.runs.trials.records import Run
+    from pillarbox.experiments.runs.trials.records import Run
 
 PAPERS_MBIT = 1000.0
 MOST_POINTS = 40  # maximum number of points of a curve
@@ -35,7 +35,7 @@ UNSCALED = Scale(1.0)
 
 def faithful_mbit(settings: Settings, systems: Iterable[System]) -> float:
     """Return the cable rate at which this machine emulates all systems faithfully."""
-    from experiments.runs.trials.calibration import calibrated_rate
+    from pillarbox.experiments.runs.trials.calibration import calibrated_rate
 
     return min(calibrated_rate(system, settings.say) for system in systems)
 
@@ -47,9 +47,9 @@ def trial_count(settings: Settings, count: int) -> int:
 
 def run(settings: Settings, experiment: Experiment) -> Run:
     """Run a live figure's experiment, or the rest of an interrupted one; return its records."""
-    from experiments.runs.plans.trials import blocks
-    from experiments.runs.reporting.progress import Live
-    from experiments.runs.trials.experiment_run import run as run_all
+    from pillarbox.experiments.runs.plans.trials import blocks
+    from pillarbox.experiments.runs.reporting.progress import Live
+    from pillarbox.experiments.runs.trials.experiment_run import run as run_all
 
     trials = sum(len(block) for block in blocks(experiment))
     with Live(trials, experiment.name) as live:
@@ -58,10 +58,10 @@ def run(settings: Settings, experiment: Experiment) -> Run:
 
 def _records_folder(settings: Settings, experiment: Experiment) -> Path:
     """Return the folder of the records: that of the same interrupted run, or a new one."""
-    from experiments.runs.plans.values import differences, plain
-    from experiments.runs.trials.experiment_run import new_name
-    from experiments.runs.trials.records import MANIFEST
-    from experiments.runs.trials.store import read_json
+    from pillarbox.experiments.runs.plans.values import differences, plain
+    from pillarbox.experiments.runs.trials.experiment_run import new_name
+    from pillarbox.experiments.runs.trials.records import MANIFEST
+    from pillarbox.experiments.runs.trials.store import read_json
 
     same = settings.folder / f"{experiment.name}-{settings.inputs[:12]}"
     written = same / MANIFEST
@@ -83,7 +83,7 @@ def throughput_curves(done: Run, scale: Scale, points: int) -> Iterable[Point]:
 
 def throughput_over_time(intervals: pandas.DataFrame, points: int) -> pandas.DataFrame:
     """Return each trial's throughput over time, in `points` equal intervals."""
-    from experiments.runs.reporting.series import goodput_over_time
+    from pillarbox.experiments.runs.reporting.series import goodput_over_time
 
     longest_s = 0.0 if intervals.empty else float(intervals.end_s.max())
     return goodput_over_time(intervals, max(longest_s / points, 1e-3))

@@ -21,22 +21,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from experiments.apps.papers.shared import live_experiments, relay_figures
-from experiments.apps.papers.shared.figure import Figure, Made
-from experiments.apps.papers.shared.figure_rows import Row, expanded
-from experiments.apps.papers.shared.live_experiments import Scale
-from experiments.apps.papers.shared.live_verdicts import VERDICTS
-from experiments.apps.papers.shared.quantities import Part
-from experiments.apps.papers.shared.relay_figures import RelaySweep, Rows
-from experiments.base.files import toml_in
-from experiments.models.workloads.collectives.plan import most_bytes
-from experiments.runs.plans.experiment import Experiment, System
-from experiments.runs.plans.experiment_checks import check_experiment
-from experiments.runs.plans.loading import experiment_of
-from experiments.runs.plans.values import made
-from experiments.runs.reporting.reproduced.result import Settings
-from topos.base.errors import PillarboxError, meant, require
-from topos.base.spec import parse
+from pillarbox.experiments.apps.papers.shared import live_experiments, relay_figures
+from pillarbox.experiments.apps.papers.shared.figure import Figure, Made
+from pillarbox.experiments.apps.papers.shared.figure_rows import Row, expanded
+from pillarbox.experiments.apps.papers.shared.live_experiments import Scale
+from pillarbox.experiments.apps.papers.shared.live_verdicts import VERDICTS
+from pillarbox.experiments.apps.papers.shared.quantities import Part
+from pillarbox.experiments.apps.papers.shared.relay_figures import RelaySweep, Rows
+from pillarbox.experiments.base.files import toml_in
+from pillarbox.experiments.models.workloads.collectives.plan import most_bytes
+from pillarbox.experiments.runs.plans.experiment import Experiment, System
+from pillarbox.experiments.runs.plans.experiment_checks import check_experiment
+from pillarbox.experiments.runs.plans.loading import experiment_of
+from pillarbox.experiments.runs.plans.values import made
+from pillarbox.experiments.runs.reporting.reproduced.result import Settings
+from pillarbox.topos.base.errors import PillarboxError, meant, require
+from pillarbox.topos.base.spec import parse
 
 SUFFIX = ".toml"
 ALL_REDUCE = "all-reduce"

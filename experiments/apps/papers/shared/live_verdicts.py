@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from experiments.apps.papers.shared.figure import Judged, verdict
-from experiments.apps.papers.shared.figure_rows import Measured
-from experiments.apps.papers.shared.quantities import Part
-from experiments.runs.reporting.reproduced.result import DIFFERS
-from hosts.base.fault_kinds import FAULT_KINDS
+from pillarbox.experiments.apps.papers.shared.figure import Judged, verdict
+from pillarbox.experiments.apps.papers.shared.figure_rows import Measured
+from pillarbox.experiments.apps.papers.shared.quantities import Part
+from pillarbox.experiments.runs.reporting.reproduced.result import DIFFERS
+from pillarbox.hosts.base.fault_kinds import FAULT_KINDS
 
 
 def by_claims(measured: Sequence[Measured], _parts: Sequence[Part]) -> Judged:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from experiments.apps.papers.shared.figure import Made, figure, overall
-from experiments.models.comparison import papers
-from experiments.models.comparison.table_checks import PaperTable, TableCheck
-from experiments.runs.reporting.reproduced.result import DIFFERS, ERRATUM, Point
+from pillarbox.experiments.apps.papers.shared.figure import Made, figure, overall
+from pillarbox.experiments.models.comparison import papers
+from pillarbox.experiments.models.comparison.table_checks import PaperTable, TableCheck
+from pillarbox.experiments.runs.reporting.reproduced.result import DIFFERS, ERRATUM, Point
 
 EQUALS = " = "  # separator of a printed formula and its value
 BISECTION_S = 20.0  # time limit for each exact bisection width, in seconds; most take much less

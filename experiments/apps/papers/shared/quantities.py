@@ -8,19 +8,22 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from experiments.apps.papers.shared import live_experiments
-from experiments.apps.papers.shared.fault_effects import goodput_during_bps, longest_gap_s
-from experiments.apps.papers.shared.live_experiments import Scale
-from experiments.apps.papers.shared.reordering import COUNTERS, counted_by_trial
-from experiments.apps.papers.shared.rerouted_flows import EFFECTS, faults_with_flow_effects
-from experiments.models.fluid.ideal import goodput_share
-from experiments.runs.plans.experiment import Experiment, System
-from topos.base.topology import Topology
+from pillarbox.experiments.apps.papers.shared import live_experiments
+from pillarbox.experiments.apps.papers.shared.fault_effects import goodput_during_bps, longest_gap_s
+from pillarbox.experiments.apps.papers.shared.live_experiments import Scale
+from pillarbox.experiments.apps.papers.shared.reordering import COUNTERS, counted_by_trial
+from pillarbox.experiments.apps.papers.shared.rerouted_flows import (
+    EFFECTS,
+    faults_with_flow_effects,
+)
+from pillarbox.experiments.models.fluid.ideal import goodput_share
+from pillarbox.experiments.runs.plans.experiment import Experiment, System
+from pillarbox.topos.base.topology import Topology
 
 if TYPE_CHECKING:
     import pandas
 
-    from experiments.runs.trials.records import Run
+    from pillarbox.experiments.runs.trials.records import Run
 
 # Linux' minimum retransmission timeout: a read that a timeout delays takes at least this time.
 MINIMUM_RTO_S = 0.2
@@ -73,7 +76,7 @@ class Part:
     @cached_property
     def simulated(self) -> dict[str, pandas.DataFrame]:
         """Simulations of each system's trials, by TCP packet by packet."""
-        from experiments.runs.reporting.long_flows import simulated_trials
+        from pillarbox.experiments.runs.reporting.long_flows import simulated_trials
 
         return {name: simulated_trials(run) for name, run in self.runs.items()}
 

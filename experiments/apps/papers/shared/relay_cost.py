@@ -18,13 +18,13 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from experiments.lab.linux.measurement import in_child
-from experiments.models.workloads.flows import Flow, Sending
-from experiments.runs.reporting.reproduced.result import Settings
-from topos.base.errors import PillarboxError, require
+from pillarbox.experiments.lab.linux.measurement import in_child
+from pillarbox.experiments.models.workloads.flows import Flow, Sending
+from pillarbox.experiments.runs.reporting.reproduced.result import Settings
+from pillarbox.topos.base.errors import PillarboxError, require
 
 if TYPE_CHECKING:
-    from experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.lab.emulation.lab import Lab
 
 PYTHON, EBPF = "python", "ebpf"
 TIME_LIMIT_S = 120.0
@@ -55,12 +55,12 @@ def sandboxed_relay_lab(
     missing: Iterable[int] = (),
 ) -> Iterator[Lab]:
     """Run a lab without some servers in a sandbox, which this process cannot leave afterwards."""
-    from experiments.lab.linux import sandbox
+    from pillarbox.experiments.lab.linux import sandbox
 
     sandbox.enter()
-    from experiments.lab.emulation.local_fabric import running
-    from hosts.live.settings import LabSettings
-    from topos.base.spec import parse
+    from pillarbox.experiments.lab.emulation.local_fabric import running
+    from pillarbox.hosts.live.settings import LabSettings
+    from pillarbox.topos.base.spec import parse
 
     settings = LabSettings(routing=routing, plane=plane, rate_mbit=rate_mbit, mtu=mtu)
     with (
@@ -109,7 +109,7 @@ class ForwarderLoad:
 
 def _frames_and_bytes_sent(lab: Lab, server: int) -> tuple[int, int]:
     """Return the frames and bytes sent by a server's ports, as counted by the kernel."""
-    from experiments.lab.emulation.nodes import sent_bytes_and_frames
+    from pillarbox.experiments.lab.emulation.nodes import sent_bytes_and_frames
 
     sent = sent_bytes_and_frames(lab.host(server)).values()
     return sum(frames for _, frames in sent), sum(count for count, _ in sent)
@@ -138,7 +138,7 @@ def tcp_use(
     `where` are the network, its routing and the relay, whose bits include acknowledgements and all
     headers from Ethernet's upwards.
     """
-    from experiments.lab.traffic.generator import Generator
+    from pillarbox.experiments.lab.traffic.generator import Generator
 
     network, routing, name = where
     flows = [Flow(at, a, b, duration_s=seconds) for at, (a, b) in enumerate(pairs)]
@@ -277,7 +277,7 @@ def repeated_in_labs(
     A packet's cost differs by a fifth from lab to lab, as memory layouts differ. Labs in which
     packets took another path are replaced by others.
     """
-    from hosts.live.lab_programs import available
+    from pillarbox.hosts.live.lab_programs import available
 
     if available():
         settings.say(f"no relay in the kernel: {available()}")

@@ -11,16 +11,16 @@ from dataclasses import dataclass, replace
 from statistics import mean
 from typing import NamedTuple
 
-from experiments.apps.papers.shared import live_experiments, relay_cost
-from experiments.apps.papers.shared.figure import Made, point
-from experiments.apps.papers.shared.figure_rows import Measured, Row, number
-from experiments.apps.papers.shared.live_experiments import PAPERS_MBIT
-from experiments.apps.papers.shared.live_verdicts import VERDICTS
-from experiments.models.workloads.flows import Flow
-from experiments.runs.reporting.reproduced.result import Settings
-from hosts.base.failures import Failures
-from topos.base.errors import require
-from topos.base.spec import parse
+from pillarbox.experiments.apps.papers.shared import live_experiments, relay_cost
+from pillarbox.experiments.apps.papers.shared.figure import Made, point
+from pillarbox.experiments.apps.papers.shared.figure_rows import Measured, Row, number
+from pillarbox.experiments.apps.papers.shared.live_experiments import PAPERS_MBIT
+from pillarbox.experiments.apps.papers.shared.live_verdicts import VERDICTS
+from pillarbox.experiments.models.workloads.flows import Flow
+from pillarbox.experiments.runs.reporting.reproduced.result import Settings
+from pillarbox.hosts.base.failures import Failures
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.spec import parse
 
 REPEATS = 8
 FAIR = 1500  # MTU in bytes to which relaying costs are relative
@@ -175,7 +175,7 @@ def made_by_mtu(
     kernel: list[list[float]],
 ) -> Made:
     """Return the figure's points and verdict from the relay's measurements."""
-    from experiments.models.fluid.ideal import header_bytes, header_efficiency, ideal
+    from pillarbox.experiments.models.fluid.ideal import header_bytes, header_efficiency, ideal
 
     network = parse(sweep.network)
     header = header_bytes(network, sweep.routing)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from experiments.models.fluid.ideal import TCP_IP_BYTES
+from pillarbox.experiments.models.fluid.ideal import TCP_IP_BYTES
 
 if TYPE_CHECKING:
     import pandas

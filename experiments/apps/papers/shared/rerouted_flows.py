@@ -6,19 +6,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, takewhile
 from typing import TYPE_CHECKING, Any
 
-from experiments.lab.emulation.defaults import usual_routing
-from experiments.models.workloads.flows import Flow, FlowResult, Interval
-from experiments.runs.plans.experiment import System
-from experiments.runs.trials.recovery import recovery
-from experiments.runs.trials.trial_faults import failures_of_event
-from hosts.base.algorithms import route
-from hosts.base.failures import Failures
-from topos.base.topology import Topology
+from pillarbox.experiments.lab.emulation.defaults import usual_routing
+from pillarbox.experiments.models.workloads.flows import Flow, FlowResult, Interval
+from pillarbox.experiments.runs.plans.experiment import System
+from pillarbox.experiments.runs.trials.recovery import recovery
+from pillarbox.experiments.runs.trials.trial_faults import failures_of_event
+from pillarbox.hosts.base.algorithms import route
+from pillarbox.hosts.base.failures import Failures
+from pillarbox.topos.base.topology import Topology
 
 if TYPE_CHECKING:
     import pandas
 
-    from experiments.runs.trials.records import Run
+    from pillarbox.experiments.runs.trials.records import Run
 
 Row = dict[str, Any]
 

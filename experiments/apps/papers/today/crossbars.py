@@ -12,14 +12,14 @@ from itertools import pairwise
 
 import numpy
 
-from experiments.apps.papers.shared.figure import Claim, Made, figure, quoted
-from experiments.models.comparison.prices import LIAO, network_bill
-from experiments.models.fluid.directed_links import link_count
-from experiments.models.fluid.rates import link_loads
-from experiments.models.simulator.paths import routes, routing_by_name
-from experiments.runs.reporting.reproduced.result import Point, Settings
-from topos.base.diameter import diameter
-from topos.base.spec import parse
+from pillarbox.experiments.apps.papers.shared.figure import Claim, Made, figure, quoted
+from pillarbox.experiments.models.comparison.prices import LIAO, network_bill
+from pillarbox.experiments.models.fluid.directed_links import link_count
+from pillarbox.experiments.models.fluid.rates import link_loads
+from pillarbox.experiments.models.simulator.paths import routes, routing_by_name
+from pillarbox.experiments.runs.reporting.reproduced.result import Point, Settings
+from pillarbox.topos.base.diameter import diameter
+from pillarbox.topos.base.spec import parse
 
 BCCC, FICONN, DPILLAR = "BCCC", "FiConn", "DPillar"
 # Networks of each order k; DPillar's order is its number of columns.

@@ -12,16 +12,16 @@ from typing import NamedTuple
 
 import numpy
 
-from experiments.apps.papers.shared.draws import simulation_run_count, task_results
-from experiments.apps.papers.shared.figure import Claim, Made, figure, point, quoted
-from experiments.models.comparison.all_networks import balanced_partners
-from experiments.models.comparison.prices import LIAO, network_bill
-from experiments.models.comparison.shortest_flows import shortest_flows
-from experiments.models.fluid.directed_links import link_count
-from experiments.models.fluid.rates import max_min
-from experiments.models.simulator.failure_sets import draw
-from experiments.runs.reporting.reproduced.result import Point, Settings
-from topos.base.spec import parse
+from pillarbox.experiments.apps.papers.shared.draws import simulation_run_count, task_results
+from pillarbox.experiments.apps.papers.shared.figure import Claim, Made, figure, point, quoted
+from pillarbox.experiments.models.comparison.all_networks import balanced_partners
+from pillarbox.experiments.models.comparison.prices import LIAO, network_bill
+from pillarbox.experiments.models.comparison.shortest_flows import shortest_flows
+from pillarbox.experiments.models.fluid.directed_links import link_count
+from pillarbox.experiments.models.fluid.rates import max_min
+from pillarbox.experiments.models.simulator.failure_sets import draw
+from pillarbox.experiments.runs.reporting.reproduced.result import Point, Settings
+from pillarbox.topos.base.spec import parse
 
 MESH, CLOS, TORUS, BCUBE = "nD-FullMesh", "Clos (fat-tree)", "torus", "BCube"
 # Networks of about 500 servers, and of 54 to 64.

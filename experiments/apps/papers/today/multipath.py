@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy
 
-from experiments.apps.papers.shared.draws import (
+from pillarbox.experiments.apps.papers.shared.draws import (
     Found,
     Runs,
     seeded_task_function,
@@ -23,16 +23,16 @@ from experiments.apps.papers.shared.draws import (
     simulation_runs,
     values_by_run,
 )
-from experiments.apps.papers.shared.figure import Claim, Made, figure, point, quoted
-from experiments.models.fluid.ideal import ETHERNET_BYTES
-from experiments.models.packets.simulated_tcp import TcpParameters, simulate_tcp_flows
-from experiments.models.packets.subflow_paths import subflow_paths
-from experiments.models.workloads.patterns import pairs_of
-from experiments.models.workloads.workload import Workload
-from experiments.runs.reporting.reproduced.result import Point, Settings
-from experiments.runs.trials.statistics import jain
-from topos.base.spec import parse
-from topos.base.topology import Topology
+from pillarbox.experiments.apps.papers.shared.figure import Claim, Made, figure, point, quoted
+from pillarbox.experiments.models.fluid.ideal import ETHERNET_BYTES
+from pillarbox.experiments.models.packets.simulated_tcp import TcpParameters, simulate_tcp_flows
+from pillarbox.experiments.models.packets.subflow_paths import subflow_paths
+from pillarbox.experiments.models.workloads.patterns import pairs_of
+from pillarbox.experiments.models.workloads.workload import Workload
+from pillarbox.experiments.runs.reporting.reproduced.result import Point, Settings
+from pillarbox.experiments.runs.trials.statistics import jain
+from pillarbox.topos.base.spec import parse
+from pillarbox.topos.base.topology import Topology
 
 NETWORK, QUICK_NETWORK = "bcube,5,2", "bcube,3,2"
 RATE_BPS, MTU, QUEUE_PACKETS, DELAY_S = 96e6, 1500, 100, 100e-6
@@ -80,7 +80,7 @@ IMPROVES = quoted(
 def pairs(network: Topology, pattern: str, seed: int) -> list[tuple[int, int]]:
     """Return source and destination of a pattern's connections.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> bcube = topos.parse("bcube,5,2")
     >>> [len(pairs(bcube, pattern, seed=1)) for pattern in CABLES]
     [125, 1500, 38]

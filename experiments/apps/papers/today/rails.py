@@ -14,14 +14,14 @@ from collections.abc import Iterator, Sequence
 
 import numpy
 
-from experiments.apps.papers.shared.draws import task_results
-from experiments.apps.papers.shared.figure import Claim, Made, figure, quoted
-from experiments.models.comparison.prices import LIAO, network_bill
-from experiments.models.fluid.directed_links import link_count, link_rates_bps
-from experiments.models.fluid.rates import link_loads
-from experiments.models.simulator.paths import routes
-from experiments.runs.reporting.reproduced.result import Point, Settings
-from topos.base.spec import parse
+from pillarbox.experiments.apps.papers.shared.draws import task_results
+from pillarbox.experiments.apps.papers.shared.figure import Claim, Made, figure, quoted
+from pillarbox.experiments.models.comparison.prices import LIAO, network_bill
+from pillarbox.experiments.models.fluid.directed_links import link_count, link_rates_bps
+from pillarbox.experiments.models.fluid.rates import link_loads
+from pillarbox.experiments.models.simulator.paths import routes
+from pillarbox.experiments.runs.reporting.reproduced.result import Point, Settings
+from pillarbox.topos.base.spec import parse
 
 SERVERS, QUICK_SERVERS = 2048, 256
 # 450 GB/s within a domain and 400 Gbit/s over a rail, in each direction.

@@ -13,27 +13,27 @@ from typing import Any, NamedTuple
 
 import numpy
 
-from experiments.apps.papers.shared.draws import (
+from pillarbox.experiments.apps.papers.shared.draws import (
     Runs,
     seeded_task_function,
     simulation_run_count,
     simulation_runs,
 )
-from experiments.apps.papers.shared.figure import Claim, Made, figure, verdict
-from experiments.models.comparison.prices import LIAO, network_bill
-from experiments.models.fluid.ideal import goodput_share
-from experiments.models.fluid.iteration import simulated_moments
-from experiments.models.simulator.failure_sets import FailedNodes, draw
-from experiments.models.simulator.walks import connected_parts
-from experiments.models.workloads.training.bound import iteration_bound_s
-from experiments.models.workloads.training.breakdown import iteration_times
-from experiments.models.workloads.training.iteration_plan import iteration_plan
-from experiments.models.workloads.training.transformer import Transformer
-from experiments.runs.reporting.reproduced.result import Point, Settings
-from hosts.base.failures import Failures
-from topos.base.errors import PillarboxError
-from topos.base.spec import parse
-from topos.base.topology import Topology
+from pillarbox.experiments.apps.papers.shared.figure import Claim, Made, figure, verdict
+from pillarbox.experiments.models.comparison.prices import LIAO, network_bill
+from pillarbox.experiments.models.fluid.ideal import goodput_share
+from pillarbox.experiments.models.fluid.iteration import simulated_moments
+from pillarbox.experiments.models.simulator.failure_sets import FailedNodes, draw
+from pillarbox.experiments.models.simulator.walks import connected_parts
+from pillarbox.experiments.models.workloads.training.bound import iteration_bound_s
+from pillarbox.experiments.models.workloads.training.breakdown import iteration_times
+from pillarbox.experiments.models.workloads.training.iteration_plan import iteration_plan
+from pillarbox.experiments.models.workloads.training.transformer import Transformer
+from pillarbox.experiments.runs.reporting.reproduced.result import Point, Settings
+from pillarbox.hosts.base.failures import Failures
+from pillarbox.topos.base.errors import PillarboxError
+from pillarbox.topos.base.spec import parse
+from pillarbox.topos.base.topology import Topology
 
 
 class PricedNetwork(NamedTuple):

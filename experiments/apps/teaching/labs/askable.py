@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any, Protocol
 
-from experiments.apps.teaching.child import ChildKilled, StudentError
-from experiments.apps.teaching.live_grading import sealed_child
-from topos.base.topology import Topology
+from pillarbox.experiments.apps.teaching.child import ChildKilled, StudentError
+from pillarbox.experiments.apps.teaching.live_grading import sealed_child
+from pillarbox.topos.base.topology import Topology
 
 
 class Askable(Protocol):

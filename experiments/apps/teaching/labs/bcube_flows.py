@@ -12,28 +12,28 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-import topos
-from experiments.apps.teaching.grading_engine import (
+from pillarbox import topos
+from pillarbox.experiments.apps.teaching.grading_engine import (
     RIGHT,
     GradedCase,
     Judgement,
     Work,
     all_or_nothing,
 )
-from experiments.apps.teaching.labs.bcube_source import NO_PATH, BCubeSourceRouter
-from experiments.apps.teaching.routed_packets import failures_text, path_text
-from experiments.apps.teaching.sealed_router import arrived_path
-from hosts.base.failures import NONE, Failures
-from hosts.base.path import Path
-from hosts.base.probing import NEARLY_BEST
-from hosts.base.router import GIGABIT_BPS
-from hosts.base.timers import FAST
-from hosts.bcube.paths import path_set
-from hosts.memory.memory_network import MemoryNetwork, Trip
-from topos.bcube import BCube
+from pillarbox.experiments.apps.teaching.labs.bcube_source import NO_PATH, BCubeSourceRouter
+from pillarbox.experiments.apps.teaching.routed_packets import failures_text, path_text
+from pillarbox.experiments.apps.teaching.sealed_router import arrived_path
+from pillarbox.hosts.base.failures import NONE, Failures
+from pillarbox.hosts.base.path import Path
+from pillarbox.hosts.base.probing import NEARLY_BEST
+from pillarbox.hosts.base.router import GIGABIT_BPS
+from pillarbox.hosts.base.timers import FAST
+from pillarbox.hosts.bcube.paths import path_set
+from pillarbox.hosts.memory.memory_network import MemoryNetwork, Trip
+from pillarbox.topos.bcube import BCube
 
 if TYPE_CHECKING:
-    from experiments.apps.teaching.live_grading import LiveWork
+    from pillarbox.experiments.apps.teaching.live_grading import LiveWork
 
 NETWORK = "bcube,3,2"
 BUSY, FLOWS = 3, 5  # number of BCubes with loaded links, and of flows in each

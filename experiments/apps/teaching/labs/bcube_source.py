@@ -11,21 +11,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from experiments.apps.teaching import cabling
-from experiments.apps.teaching.child import StudentError
-from experiments.apps.teaching.labs.askable import Askable, SealedStudent
-from experiments.apps.teaching.routed_packets import path_of
-from experiments.apps.teaching.sealed_router import is_integer_below
-from hosts.base.actions import Action, Deliver, Drop
-from hosts.base.bandwidth import Direction
-from hosts.base.failures import Pair
-from hosts.base.path import Path
-from hosts.bcube.forwarding import Forwarding
-from hosts.wire.bcube import MOST_HOPS
-from hosts.wire.dcn import Protocol as Carries
-from hosts.wire.ipv4 import FlowKey, Ipv4Header
-from hosts.wire.messages import Probe, ProbeResponse
-from topos.bcube import BCube
+from pillarbox.experiments.apps.teaching import cabling
+from pillarbox.experiments.apps.teaching.child import StudentError
+from pillarbox.experiments.apps.teaching.labs.askable import Askable, SealedStudent
+from pillarbox.experiments.apps.teaching.routed_packets import path_of
+from pillarbox.experiments.apps.teaching.sealed_router import is_integer_below
+from pillarbox.hosts.base.actions import Action, Deliver, Drop
+from pillarbox.hosts.base.bandwidth import Direction
+from pillarbox.hosts.base.failures import Pair
+from pillarbox.hosts.base.path import Path
+from pillarbox.hosts.bcube.forwarding import Forwarding
+from pillarbox.hosts.wire.bcube import MOST_HOPS
+from pillarbox.hosts.wire.dcn import Protocol as Carries
+from pillarbox.hosts.wire.ipv4 import FlowKey, Ipv4Header
+from pillarbox.hosts.wire.messages import Probe, ProbeResponse
+from pillarbox.topos.bcube import BCube
 
 MOST_PATHS = 64  # maximum number of paths in an answer of the student's `path_set`
 NO_PATH = "no path is left"

@@ -20,14 +20,14 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from experiments.models.workloads.flows import COMPLETED, Flow, FlowResult, Sending
-from hosts.live.settings import LabSettings
-from topos.base.errors import PillarboxError, require
-from topos.base.spec import parse
+from pillarbox.experiments.models.workloads.flows import COMPLETED, Flow, FlowResult, Sending
+from pillarbox.hosts.live.settings import LabSettings
+from pillarbox.topos.base.errors import PillarboxError, require
+from pillarbox.topos.base.spec import parse
 
 if TYPE_CHECKING:
-    from experiments.lab.emulation.lab import Lab
-    from experiments.runs.trust.readings import Readings
+    from pillarbox.experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.runs.trust.readings import Readings
 
 SHARED = "tree,2,2,rates=2:1"
 CABLES = 8  # cables of a round trip
@@ -147,8 +147,8 @@ def flows_in(lab: Lab, *controls: str) -> tuple[list[FlowMeasurement], list[str]
 
     Return the flows' measurements, and the reasons why the run is not valid.
     """
-    from experiments.lab.traffic.generator import Generator
-    from experiments.runs.trials.trial_backend import TrialBackend
+    from pillarbox.experiments.lab.traffic.generator import Generator
+    from pillarbox.experiments.runs.trials.trial_backend import TrialBackend
 
     backend = TrialBackend(lab)
     backend.prepare()
@@ -173,7 +173,7 @@ def flows_in(lab: Lab, *controls: str) -> tuple[list[FlowMeasurement], list[str]
 
 def reasons_of(readings: Readings) -> list[str]:
     """Return the reasons why a run is not valid, without advice."""
-    from experiments.runs.trust.verdict import judge
+    from pillarbox.experiments.runs.trust.verdict import judge
 
     return [reason.partition(";")[0] for reason in judge(readings).reasons]
 
@@ -191,7 +191,7 @@ def flow_measurement(result: FlowResult) -> FlowMeasurement:
 
 @contextmanager
 def _running(cable: SharedCable, folder: Path) -> Iterator[Lab]:
-    from experiments.lab.emulation.local_fabric import running
+    from pillarbox.experiments.lab.emulation.local_fabric import running
 
     settings = LabSettings(rate_mbit=cable.rate_mbit, delay=f"{cable.delay_ms:g}ms")
     with running(parse(SHARED), settings, folder) as lab:

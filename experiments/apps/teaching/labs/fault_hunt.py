@@ -15,20 +15,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from experiments.apps.teaching.child import StudentError
-from experiments.apps.teaching.sealed_router import is_integer_below
-from hosts.base.load import router_for
-from hosts.base.timers import FAST, timers_for
-from hosts.memory.frame_devices import FrameHop
-from hosts.memory.memory_network import MemoryNetwork, Trip
-from hosts.memory.tryout import ARRIVAL_S
-from hosts.wire.frame import Frame
-from topos.base.errors import PillarboxError
-from topos.base.topology import Topology
-from topos.bcube import BCube
+from pillarbox.experiments.apps.teaching.child import StudentError
+from pillarbox.experiments.apps.teaching.sealed_router import is_integer_below
+from pillarbox.hosts.base.load import router_for
+from pillarbox.hosts.base.timers import FAST, timers_for
+from pillarbox.hosts.memory.frame_devices import FrameHop
+from pillarbox.hosts.memory.memory_network import MemoryNetwork, Trip
+from pillarbox.hosts.memory.tryout import ARRIVAL_S
+from pillarbox.hosts.wire.frame import Frame
+from pillarbox.topos.base.errors import PillarboxError
+from pillarbox.topos.base.topology import Topology
+from pillarbox.topos.bcube import BCube
 
 if TYPE_CHECKING:
-    from experiments.apps.teaching.live_grading import LiveWork
+    from pillarbox.experiments.apps.teaching.live_grading import LiveWork
 
 ROUTING = "bcube"
 MOST_STEPS = 80
@@ -267,7 +267,7 @@ class LiveScene:
         """Return the numbers of frames sent, and received per peer, at a port in WATCHED_S."""
         if self._is_dead(server):
             return None
-        from experiments.lab.observe.port_capture import CapturePort, sender_macs
+        from pillarbox.experiments.lab.observe.port_capture import CapturePort, sender_macs
 
         interface = self.bcube.interface(server, port)
         beat_s = timers_for(self.bcube, self.lab.settings.timers).heart_beat_s
@@ -296,7 +296,7 @@ class LiveScene:
 @contextmanager
 def injected_fault(work: LiveWork, fault: HiddenFault) -> Iterator[LiveScene]:
     """Inject a fault into a live lab for a `with` block, hidden from the lab's event log."""
-    from experiments.lab.emulation.active_faults import Faults
+    from pillarbox.experiments.lab.emulation.active_faults import Faults
 
     lab, hidden = work.lab, Faults(work.lab.net)
     try:

@@ -1,8 +1,9 @@
 """Path probes of FiConn whose next hops a student's file chooses: lab 6, in memory and live.
 
 Wherever Algorithm 3 compares a server's two outgoing links, the file's ``choose`` is called. Its
-answer is compared with the decision of `hosts.ficonn.tar`. The student may choose any third FiConn
-for a bypass: the answer is compared with the decision of a server that draws the same FiConn.
+answer is compared with the decision of `pillarbox.hosts.ficonn.tar`. The student may choose any
+third FiConn for a bypass: the answer is compared with the decision of a server that draws the same
+FiConn.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ import random
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
-from experiments.apps.teaching.child import StudentError
-from experiments.apps.teaching.labs.askable import Askable, SealedStudent
-from experiments.apps.teaching.sealed_router import is_integer_below
-from hosts.base.actions import Action, Drop
-from hosts.base.path import Step
-from hosts.ficonn.router import Tar
-from hosts.ficonn.rules import BYONE, BYZERO
-from hosts.ficonn.tar import (
+from pillarbox.experiments.apps.teaching.child import StudentError
+from pillarbox.experiments.apps.teaching.labs.askable import Askable, SealedStudent
+from pillarbox.experiments.apps.teaching.sealed_router import is_integer_below
+from pillarbox.hosts.base.actions import Action, Drop
+from pillarbox.hosts.base.path import Step
+from pillarbox.hosts.ficonn.router import Tar
+from pillarbox.hosts.ficonn.rules import BYONE, BYZERO
+from pillarbox.hosts.ficonn.tar import (
     MOST_HOPS,
     Arrived,
     Back,
@@ -31,9 +32,9 @@ from hosts.ficonn.tar import (
     decide,
     first_probe,
 )
-from hosts.wire.dcn import DcnHeader
-from hosts.wire.ipv4 import FlowKey
-from topos.ficonn import BACKUP, FiConn
+from pillarbox.hosts.wire.dcn import DcnHeader
+from pillarbox.hosts.wire.ipv4 import FlowKey
+from pillarbox.topos.ficonn import BACKUP, FiConn
 
 # Number of steps to which a live port's available bandwidth is rounded: noise must not move a flow
 # from the path of FiConn's TOR.

@@ -6,16 +6,16 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import topos
-from experiments.apps.teaching.grading_engine import (
+from pillarbox import topos
+from pillarbox.experiments.apps.teaching.grading_engine import (
     GradedCase,
     GradedPart,
     Judgement,
     Work,
     all_or_nothing,
 )
-from topos.base.polymorphic import NOTHING
-from topos.base.topology import Topology
+from pillarbox.topos.base.polymorphic import NOTHING
+from pillarbox.topos.base.topology import Topology
 
 TITLE = "Addresses and wiring"
 FOLDER = "1-addresses"

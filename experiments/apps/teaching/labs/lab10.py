@@ -6,9 +6,15 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import topos
-from experiments.apps.teaching.grading_engine import RIGHT, GradedCase, GradedPart, Judgement, Work
-from experiments.apps.teaching.labs.fault_hunt import (
+from pillarbox import topos
+from pillarbox.experiments.apps.teaching.grading_engine import (
+    RIGHT,
+    GradedCase,
+    GradedPart,
+    Judgement,
+    Work,
+)
+from pillarbox.experiments.apps.teaching.labs.fault_hunt import (
     CABLE,
     KINDS,
     ONE_WAY,
@@ -19,14 +25,14 @@ from experiments.apps.teaching.labs.fault_hunt import (
     random_hidden_fault,
     run_hunt,
 )
-from topos.bcube import BCube
+from pillarbox.topos.bcube import BCube
 
 if TYPE_CHECKING:
-    from experiments.apps.teaching.live_grading import LiveWork
+    from pillarbox.experiments.apps.teaching.live_grading import LiveWork
 
 TITLE = "The hidden fault"
 FOLDER = "10-hidden-fault"
-MODULES = ("topos.bcube",)
+MODULES = ("pillarbox.topos.bcube",)
 # BCubes with more than two servers per switch, as two servers cannot tell whose port failed.
 OWN, HIDDEN = (
     ("bcube,3,1", "bcube,4,1"),

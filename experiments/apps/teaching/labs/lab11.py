@@ -11,8 +11,13 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from experiments.apps.teaching.grading_engine import RIGHT, GradedCase, GradedPart, Judgement
-from experiments.apps.teaching.labs.control_runs import (
+from pillarbox.experiments.apps.teaching.grading_engine import (
+    RIGHT,
+    GradedCase,
+    GradedPart,
+    Judgement,
+)
+from pillarbox.experiments.apps.teaching.labs.control_runs import (
     CABLES,
     ControlMeasurements,
     FlowMeasurement,

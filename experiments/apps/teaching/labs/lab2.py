@@ -6,8 +6,8 @@ import random
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import topos
-from experiments.apps.teaching.grading_engine import (
+from pillarbox import topos
+from pillarbox.experiments.apps.teaching.grading_engine import (
     RIGHT,
     GradedCase,
     GradedPart,
@@ -15,26 +15,30 @@ from experiments.apps.teaching.grading_engine import (
     Work,
     all_or_nothing,
 )
-from experiments.apps.teaching.routed_packets import (
+from pillarbox.experiments.apps.teaching.routed_packets import (
     failures_text,
     hop_text,
     path_text,
     routed_trips,
 )
-from experiments.apps.teaching.sealed_router import arrived_path
-from hosts.base.failures import NONE, Failures
-from hosts.base.path import Path
-from hosts.base.timers import FAST
-from hosts.dpillar.paths import sp_path, sp_step
-from hosts.memory.memory_network import Trip
-from topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE, DPillar
+from pillarbox.experiments.apps.teaching.sealed_router import arrived_path
+from pillarbox.hosts.base.failures import NONE, Failures
+from pillarbox.hosts.base.path import Path
+from pillarbox.hosts.base.timers import FAST
+from pillarbox.hosts.dpillar.paths import sp_path, sp_step
+from pillarbox.hosts.memory.memory_network import Trip
+from pillarbox.topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE, DPillar
 
 if TYPE_CHECKING:
-    from experiments.apps.teaching.live_grading import LiveWork
+    from pillarbox.experiments.apps.teaching.live_grading import LiveWork
 
 TITLE = "DPillarSP"
 FOLDER = "2-dpillar-sp"
-MODULES = ("topos.dpillar", "hosts.base.hop_by_hop", "hosts.base.path")
+MODULES = (
+    "pillarbox.topos.dpillar",
+    "pillarbox.hosts.base.hop_by_hop",
+    "pillarbox.hosts.base.path",
+)
 OWN = ("dpillar,8,2", "dpillar,6,2", "dpillar,4,3")
 HIDDEN = ("dpillar,4,4", "dpillar,6,3", "dpillar,10,2")
 NETWORKS = (*OWN, *HIDDEN)

@@ -7,26 +7,26 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-import topos
-from experiments.apps.teaching import cabling
-from experiments.apps.teaching.cabling import Link
-from experiments.apps.teaching.child import StudentError
-from experiments.apps.teaching.grading_engine import (
+from pillarbox import topos
+from pillarbox.experiments.apps.teaching import cabling
+from pillarbox.experiments.apps.teaching.cabling import Link
+from pillarbox.experiments.apps.teaching.child import StudentError
+from pillarbox.experiments.apps.teaching.grading_engine import (
     GradedCase,
     GradedPart,
     Judgement,
     Work,
     all_or_nothing,
 )
-from experiments.apps.teaching.routed_packets import path_of, path_text
-from experiments.apps.teaching.sealed_router import is_integer_below
-from hosts.base import algorithms
-from hosts.base.path import Path, disjoint
-from topos.base.topology import Topology
+from pillarbox.experiments.apps.teaching.routed_packets import path_of, path_text
+from pillarbox.experiments.apps.teaching.sealed_router import is_integer_below
+from pillarbox.hosts.base import algorithms
+from pillarbox.hosts.base.path import Path, disjoint
+from pillarbox.topos.base.topology import Topology
 
 TITLE = "Disjoint paths and failover"
 FOLDER = "3-disjoint-paths"
-MODULES = ("topos.dpillar", "topos.bcube", "hosts.base.path")
+MODULES = ("pillarbox.topos.dpillar", "pillarbox.topos.bcube", "pillarbox.hosts.base.path")
 
 
 class NetworkFamily(NamedTuple):

@@ -8,10 +8,10 @@ from functools import cache, cached_property
 from itertools import pairwise
 from typing import Any
 
-import topos
-from experiments.apps.teaching import cabling
-from experiments.apps.teaching.cabling import Cabling, Link
-from experiments.apps.teaching.grading_engine import (
+from pillarbox import topos
+from pillarbox.experiments.apps.teaching import cabling
+from pillarbox.experiments.apps.teaching.cabling import Cabling, Link
+from pillarbox.experiments.apps.teaching.grading_engine import (
     RIGHT,
     GradedCase,
     GradedPart,
@@ -19,19 +19,19 @@ from experiments.apps.teaching.grading_engine import (
     Work,
     all_or_nothing,
 )
-from experiments.apps.teaching.routed_packets import failures_text, hop_text
-from experiments.apps.teaching.sealed_router import is_integer_below
-from hosts.base.failures import NONE, Failures
-from hosts.base.linkstate import SEQUENCES, next_steps
-from hosts.base.path import Step
-from hosts.base.shortest import steps
-from hosts.dcell import dfr
-from hosts.dcell.rules import InnerRoutes
-from topos.dcell import DCell
+from pillarbox.experiments.apps.teaching.routed_packets import failures_text, hop_text
+from pillarbox.experiments.apps.teaching.sealed_router import is_integer_below
+from pillarbox.hosts.base.failures import NONE, Failures
+from pillarbox.hosts.base.linkstate import SEQUENCES, next_steps
+from pillarbox.hosts.base.path import Step
+from pillarbox.hosts.base.shortest import steps
+from pillarbox.hosts.dcell import dfr
+from pillarbox.hosts.dcell.rules import InnerRoutes
+from pillarbox.topos.dcell import DCell
 
 TITLE = "Link state and local reroute in DCell"
 FOLDER = "4-dcell-reroute"
-MODULES = ("topos.dcell",)
+MODULES = ("pillarbox.topos.dcell",)
 NETWORKS = ("dcell,2,2", "dcell,3,2")
 CELL = 1  # level of the DCell within which servers know all link states (b in DCell's DFR)
 TABLES = 12

@@ -9,27 +9,27 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from experiments.apps.teaching import cabling
-from experiments.apps.teaching.cabling import Cabling
-from experiments.apps.teaching.grading_engine import (
+from pillarbox.experiments.apps.teaching import cabling
+from pillarbox.experiments.apps.teaching.cabling import Cabling
+from pillarbox.experiments.apps.teaching.grading_engine import (
     GradedCase,
     GradedPart,
     Judgement,
     Work,
     all_or_nothing,
 )
-from experiments.apps.teaching.labs import bcube_flows
-from experiments.apps.teaching.labs.bcube_flows import bcube_of, pair_of
-from experiments.apps.teaching.labs.bcube_source import LiveBCubeSourceRouter
-from experiments.apps.teaching.routed_packets import path_of, path_text
-from hosts.base.path import Path
-from hosts.base.probing import NEARLY_BEST, Candidate, PathState, best
-from hosts.bcube.paths import path_set
-from topos.bcube import BCube
+from pillarbox.experiments.apps.teaching.labs import bcube_flows
+from pillarbox.experiments.apps.teaching.labs.bcube_flows import bcube_of, pair_of
+from pillarbox.experiments.apps.teaching.labs.bcube_source import LiveBCubeSourceRouter
+from pillarbox.experiments.apps.teaching.routed_packets import path_of, path_text
+from pillarbox.hosts.base.path import Path
+from pillarbox.hosts.base.probing import NEARLY_BEST, Candidate, PathState, best
+from pillarbox.hosts.bcube.paths import path_set
+from pillarbox.topos.bcube import BCube
 
 TITLE = "BCube's source routing"
 FOLDER = "5-bcube-probing"
-MODULES = ("topos.bcube", "hosts.base.path")
+MODULES = ("pillarbox.topos.bcube", "pillarbox.hosts.base.path")
 OWN = ("bcube,3,2", "bcube,4,2", "bcube,3,3")
 HIDDEN = ("bcube,5,2", "bcube,4,3", "bcube,2,4")
 # network of the path choice cases, and number of paths per pair of servers

@@ -8,8 +8,8 @@ from functools import cached_property, partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-import topos
-from experiments.apps.teaching.grading_engine import (
+from pillarbox import topos
+from pillarbox.experiments.apps.teaching.grading_engine import (
     RIGHT,
     GradedCase,
     GradedPart,
@@ -17,7 +17,7 @@ from experiments.apps.teaching.grading_engine import (
     Work,
     all_or_nothing,
 )
-from experiments.apps.teaching.labs.ficonn_probes import (
+from pillarbox.experiments.apps.teaching.labs.ficonn_probes import (
     ChooseArguments,
     FreeLinkBandwidths,
     LiveStudentTarRouter,
@@ -28,20 +28,20 @@ from experiments.apps.teaching.labs.ficonn_probes import (
     simulated_probe_walk,
     student_decision,
 )
-from experiments.apps.teaching.routed_packets import failures_text, path_text
-from hosts.base.failures import NONE, Failures
-from hosts.base.timers import FAST
-from hosts.ficonn.paths import tor_path, tor_step
-from hosts.ficonn.tar import Back, ForwardProbe
-from hosts.memory.memory_network import MemoryNetwork, Trip
-from topos.ficonn import BACKUP, SWITCH, FiConn
+from pillarbox.experiments.apps.teaching.routed_packets import failures_text, path_text
+from pillarbox.hosts.base.failures import NONE, Failures
+from pillarbox.hosts.base.timers import FAST
+from pillarbox.hosts.ficonn.paths import tor_path, tor_step
+from pillarbox.hosts.ficonn.tar import Back, ForwardProbe
+from pillarbox.hosts.memory.memory_network import MemoryNetwork, Trip
+from pillarbox.topos.ficonn import BACKUP, SWITCH, FiConn
 
 if TYPE_CHECKING:
-    from experiments.apps.teaching.live_grading import LiveWork
+    from pillarbox.experiments.apps.teaching.live_grading import LiveWork
 
 TITLE = "FiConn's traffic-aware routing"
 FOLDER = "6-ficonn-tar"
-MODULES = ("topos.ficonn",)
+MODULES = ("pillarbox.topos.ficonn",)
 OWN = ("ficonn,4,2", "ficonn,6,2")
 HIDDEN = ("ficonn,8,1", "ficonn,8,2", "ficonn,4,3")
 LIVE_NETWORK = MEMORY_NETWORK = "ficonn,4,1"

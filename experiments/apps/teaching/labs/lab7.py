@@ -11,10 +11,15 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
-import topos
-from experiments.apps.teaching.child import StudentError
-from experiments.apps.teaching.evidence import Evidence, RequiredRun, number_of, read_submitted_run
-from experiments.apps.teaching.grading_engine import (
+from pillarbox import topos
+from pillarbox.experiments.apps.teaching.child import StudentError
+from pillarbox.experiments.apps.teaching.evidence import (
+    Evidence,
+    RequiredRun,
+    number_of,
+    read_submitted_run,
+)
+from pillarbox.experiments.apps.teaching.grading_engine import (
     RIGHT,
     GradedCase,
     GradedPart,
@@ -22,11 +27,11 @@ from experiments.apps.teaching.grading_engine import (
     Work,
     all_or_nothing,
 )
-from experiments.models.fluid.directed_links import link_count, routes_of
-from experiments.models.fluid.ideal import header_bytes, header_efficiency, static_paths
-from experiments.models.fluid.rates import link_loads, max_min
-from experiments.models.workloads.workload import Workload
-from experiments.runs.plans.experiment import Experiment, System
+from pillarbox.experiments.models.fluid.directed_links import link_count, routes_of
+from pillarbox.experiments.models.fluid.ideal import header_bytes, header_efficiency, static_paths
+from pillarbox.experiments.models.fluid.rates import link_loads, max_min
+from pillarbox.experiments.models.workloads.workload import Workload
+from pillarbox.experiments.runs.plans.experiment import Experiment, System
 
 TITLE = "All-to-all against the tree"
 FOLDER = "7-all-to-all"

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from experiments.apps.teaching.child import StudentError
-from experiments.apps.teaching.grading_engine import (
+from pillarbox.experiments.apps.teaching.child import StudentError
+from pillarbox.experiments.apps.teaching.grading_engine import (
     RIGHT,
     GradedCase,
     GradedPart,
@@ -17,26 +17,30 @@ from experiments.apps.teaching.grading_engine import (
     Work,
     all_or_nothing,
 )
-from experiments.apps.teaching.recorded_network import RecordedNetwork
-from experiments.apps.teaching.routed_packets import failures_text, path_text, routed_trips
-from experiments.apps.teaching.sealed_router import arrived_path
-from experiments.models.comparison.path_metrics import diameter, disjoint_paths
-from hosts.base.failures import NONE, Failures
-from hosts.base.path import Path
-from hosts.base.shortest import shortest_path
-from hosts.base.timers import FAST
-from hosts.memory.memory_network import Trip
-from topos.base.topology import Topology
+from pillarbox.experiments.apps.teaching.recorded_network import RecordedNetwork
+from pillarbox.experiments.apps.teaching.routed_packets import (
+    failures_text,
+    path_text,
+    routed_trips,
+)
+from pillarbox.experiments.apps.teaching.sealed_router import arrived_path
+from pillarbox.experiments.models.comparison.path_metrics import diameter, disjoint_paths
+from pillarbox.hosts.base.failures import NONE, Failures
+from pillarbox.hosts.base.path import Path
+from pillarbox.hosts.base.shortest import shortest_path
+from pillarbox.hosts.base.timers import FAST
+from pillarbox.hosts.memory.memory_network import Trip
+from pillarbox.topos.base.topology import Topology
 
 TITLE = "Design your own network"
 FOLDER = "8-own-network"
 MODULES = (
-    "topos.base.errors",
-    "topos.base.layout",
-    "topos.base.polymorphic",
-    "topos.base.topology",
-    "hosts.base.hop_by_hop",
-    "hosts.base.path",
+    "pillarbox.topos.base.errors",
+    "pillarbox.topos.base.layout",
+    "pillarbox.topos.base.polymorphic",
+    "pillarbox.topos.base.topology",
+    "pillarbox.hosts.base.hop_by_hop",
+    "pillarbox.hosts.base.path",
 )
 NETWORKS: tuple[str, ...] = ()
 

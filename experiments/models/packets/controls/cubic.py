@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from experiments.models.packets.state import NEVER, TcpFlow
+from pillarbox.experiments.models.packets.state import NEVER, TcpFlow
 
 CUBIC_LEFT = 0.7  # fraction of the congestion window left after a loss
 CUBIC_SCALE = 0.4  # CUBIC's constant C, in segments/second^3 (RFC 9438, section 5)

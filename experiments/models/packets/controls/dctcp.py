@@ -7,7 +7,7 @@ in whole segments, and the observation window ends when its last segment is ackn
 
 from __future__ import annotations
 
-from experiments.models.packets.state import Packet, TcpFlow
+from pillarbox.experiments.models.packets.state import Packet, TcpFlow
 
 GAIN = 1 / 16  # estimation gain g (RFC 8257, section 4.2)
 FIRST_ALPHA = 1.0  # initial share of marked segments (section 4.2)

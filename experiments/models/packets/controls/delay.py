@@ -7,7 +7,7 @@ in a round trip, and by whole percents and segments, as in the kernel.
 
 from __future__ import annotations
 
-from experiments.models.packets.state import TcpFlow
+from pillarbox.experiments.models.packets.state import TcpFlow
 
 TARGET_S = 4e-3  # wanted queueing delay
 # percent of the excess, as a share of the round trip, by which the window shrinks; and its maximum

@@ -14,8 +14,8 @@ the repair of losses are NewReno's.
 
 from __future__ import annotations
 
-from experiments.models.arrays import Records
-from experiments.models.packets.state import RECOVERY, TcpFlow
+from pillarbox.experiments.models.arrays import Records
+from pillarbox.experiments.models.packets.state import RECOVERY, TcpFlow
 
 
 def lia_window(flow: TcpFlow, segments: int) -> float:

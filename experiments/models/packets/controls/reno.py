@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from experiments.models.packets.state import TcpFlow
+from pillarbox.experiments.models.packets.state import TcpFlow
 
 RENO_LEFT = 0.5  # fraction of the congestion window left after a loss
 

@@ -6,8 +6,8 @@ up to 16 segments follow Reno's rules, and the gain is never below Reno's.
 
 from __future__ import annotations
 
-from experiments.models.packets.controls.reno import reno_threshold, reno_window
-from experiments.models.packets.state import TcpFlow
+from pillarbox.experiments.models.packets.controls.reno import reno_threshold, reno_window
+from pillarbox.experiments.models.packets.state import TcpFlow
 
 LOWEST = 16  # window above which the rules differ from Reno's, in segments
 PER_ACK = 100  # acknowledged segments by which the window grows by one

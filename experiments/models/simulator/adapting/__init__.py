@@ -13,12 +13,12 @@ from typing import Any, Protocol, TypeAlias
 
 from numpy.random import Generator
 
-from experiments.models.arrays import Bools, Ints
-from experiments.models.fluid.directed_links import Routes
-from experiments.models.simulator.compiled_networks import network_table
-from experiments.models.simulator.probe_times import ProbeTimes
-from topos.base.errors import require
-from topos.base.topology import Topology
+from pillarbox.experiments.models.arrays import Bools, Ints
+from pillarbox.experiments.models.fluid.directed_links import Routes
+from pillarbox.experiments.models.simulator.compiled_networks import network_table
+from pillarbox.experiments.models.simulator.probe_times import ProbeTimes
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.topology import Topology
 
 
 class AdaptiveFlows(Protocol):
@@ -72,8 +72,8 @@ def adaptive_flows(
     gets its own link.
 
     >>> import numpy
-    >>> import topos
-    >>> from experiments.models.fluid.rates import max_min
+    >>> from pillarbox import topos
+    >>> from pillarbox.experiments.models.fluid.rates import max_min
     >>> bcube = topos.parse("bcube,4,1")
     >>> ends = numpy.array([0, 1]), numpy.array([13, 13])
     >>> flows = adaptive_flows(bcube, "bsr", *ends, numpy.random.default_rng(1))

@@ -12,15 +12,18 @@ from typing import Any, NamedTuple
 
 import numpy
 
-from experiments.models.arrays import Bools, Floats, Ints
-from experiments.models.simulator.adapting.probing_flows import CandidatePaths, ProbingFlows
-from experiments.models.simulator.around.bcube import path_sets
-from experiments.models.simulator.compiled import native
-from hosts.base.probing import best_of
-from hosts.base.rules import NONE
-from hosts.bcube.bsr import HOP_COST, MOVE_GAIN
-from hosts.bcube.rules import LATELY_S, crowded, equal_share, is_large
-from topos.bcube import BCube
+from pillarbox.experiments.models.arrays import Bools, Floats, Ints
+from pillarbox.experiments.models.simulator.adapting.probing_flows import (
+    CandidatePaths,
+    ProbingFlows,
+)
+from pillarbox.experiments.models.simulator.around.bcube import path_sets
+from pillarbox.experiments.models.simulator.compiled import native
+from pillarbox.hosts.base.probing import best_of
+from pillarbox.hosts.base.rules import NONE
+from pillarbox.hosts.bcube.bsr import HOP_COST, MOVE_GAIN
+from pillarbox.hosts.bcube.rules import LATELY_S, crowded, equal_share, is_large
+from pillarbox.topos.bcube import BCube
 
 
 class BsrFlows(ProbingFlows):
@@ -72,7 +75,7 @@ class BsrFlows(ProbingFlows):
 
 
 class BsrState(NamedTuple):
-    """State of all flows, and of pairs of servers with large flows as in `hosts.bcube.pairs`."""
+    """State of all flows, and of pairs of servers with large flows as in `pillarbox.hosts.bcube.pairs`."""
 
     pair: Ints  # pair of servers of each flow
     path: Ints  # current path of each flow

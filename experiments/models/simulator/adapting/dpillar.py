@@ -11,16 +11,19 @@ from typing import Any
 
 import numpy
 
-from experiments.models.arrays import Bools, Floats, Ints
-from experiments.models.fluid.directed_links import Routes
-from experiments.models.simulator.adapting.probing_flows import CandidatePaths, ProbingFlows
-from experiments.models.simulator.compiled import native
-from experiments.models.simulator.failure_sets import surviving_routes
-from experiments.models.simulator.paths import routing_by_name
-from experiments.models.simulator.walks import different_paths
-from hosts.base.rules import NONE
-from hosts.dpillar.rules import booked
-from topos.dpillar import DPillar
+from pillarbox.experiments.models.arrays import Bools, Floats, Ints
+from pillarbox.experiments.models.fluid.directed_links import Routes
+from pillarbox.experiments.models.simulator.adapting.probing_flows import (
+    CandidatePaths,
+    ProbingFlows,
+)
+from pillarbox.experiments.models.simulator.compiled import native
+from pillarbox.experiments.models.simulator.failure_sets import surviving_routes
+from pillarbox.experiments.models.simulator.paths import routing_by_name
+from pillarbox.experiments.models.simulator.walks import different_paths
+from pillarbox.hosts.base.rules import NONE
+from pillarbox.hosts.dpillar.rules import booked
+from pillarbox.topos.dpillar import DPillar
 
 PATHS = "mp-both"
 

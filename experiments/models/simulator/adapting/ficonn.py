@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-from experiments.models.simulator.compiled_tar import TarFlows
+from pillarbox.experiments.models.simulator.compiled_tar import TarFlows
 
 ADAPTING = {"tar": TarFlows, "tar-far-side": partial(TarFlows, far_side=True)}

@@ -24,21 +24,21 @@ from typing import Any, NamedTuple
 
 import numpy
 
-from experiments.models.arrays import Bools, Floats, Ints
-from experiments.models.fluid.directed_links import (
+from pillarbox.experiments.models.arrays import Bools, Floats, Ints
+from pillarbox.experiments.models.fluid.directed_links import (
     Routes,
     hop_counts,
     link_count,
     link_rates_bps,
     path_minima,
 )
-from experiments.models.fluid.rates import link_loads, max_min
-from experiments.models.simulator.hops import in_blocks
-from experiments.models.simulator.probe_times import ProbeTimes
-from hosts.base.bandwidth import mean
-from hosts.base.rules import NONE
-from hosts.base.timers import timers_for
-from topos.base.topology import Topology
+from pillarbox.experiments.models.fluid.rates import link_loads, max_min
+from pillarbox.experiments.models.simulator.hops import in_blocks
+from pillarbox.experiments.models.simulator.probe_times import ProbeTimes
+from pillarbox.hosts.base.bandwidth import mean
+from pillarbox.hosts.base.rules import NONE
+from pillarbox.hosts.base.timers import timers_for
+from pillarbox.topos.base.topology import Topology
 
 BLOCK = 1 << 12  # number of server pairs whose probes are computed together
 

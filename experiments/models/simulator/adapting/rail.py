@@ -1,5 +1,5 @@
 """Rail-only's compiled routing, which is BCube's: see bcube.py."""
 
-from experiments.models.simulator.adapting.bcube import ADAPTING
+from pillarbox.experiments.models.simulator.adapting.bcube import ADAPTING
 
 __all__ = ["ADAPTING"]

@@ -13,16 +13,16 @@ from typing import Any, TypeAlias
 
 from numpy.random import Generator
 
-from experiments.models.arrays import Bools, Ints
-from experiments.models.fluid.directed_links import Routes
-from experiments.models.simulator.compiled_networks import network_table
-from experiments.models.simulator.flow_arrays import working_routes
-from experiments.models.simulator.hops import in_blocks
-from experiments.models.simulator.paths import compiled_routings, concatenated_routes
-from experiments.models.simulator.uncompiled import path_finder, routes_by
-from hosts.base.algorithms import algorithms
-from topos.base.errors import UnknownNameError, require
-from topos.base.topology import Topology
+from pillarbox.experiments.models.arrays import Bools, Ints
+from pillarbox.experiments.models.fluid.directed_links import Routes
+from pillarbox.experiments.models.simulator.compiled_networks import network_table
+from pillarbox.experiments.models.simulator.flow_arrays import working_routes
+from pillarbox.experiments.models.simulator.hops import in_blocks
+from pillarbox.experiments.models.simulator.paths import compiled_routings, concatenated_routes
+from pillarbox.experiments.models.simulator.uncompiled import path_finder, routes_by
+from pillarbox.hosts.base.algorithms import algorithms
+from pillarbox.topos.base.errors import UnknownNameError, require
+from pillarbox.topos.base.topology import Topology
 
 Find: TypeAlias = Callable[
     [Ints, Ints], Routes
@@ -68,9 +68,9 @@ def routes(
     Examples
     --------
     >>> import numpy
-    >>> import topos
-    >>> from experiments.models.fluid.directed_links import working_links
-    >>> from hosts.base.failures import parse_failures
+    >>> from pillarbox import topos
+    >>> from pillarbox.experiments.models.fluid.directed_links import working_links
+    >>> from pillarbox.hosts.base.failures import parse_failures
     >>> dcell = topos.parse("dcell,4,1")
     >>> works = working_links(dcell, parse_failures(dcell, ["cut 0.3-4.0"]))
     >>> ends = numpy.array([0]), numpy.array([19])

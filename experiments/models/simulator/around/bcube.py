@@ -20,16 +20,16 @@ from typing import NamedTuple
 import numpy
 from numpy.random import Generator
 
-from experiments.models.arrays import Bools, Ints
-from experiments.models.fluid.directed_links import Routes, link_count
-from experiments.models.simulator.around import Find
-from experiments.models.simulator.compiled import native_in_place
-from experiments.models.simulator.hops import Fill, Hops, hops_of_flows, routes_of_hops
-from hosts.base.rules import NONE
-from hosts.bcube.rules import parallel, with_digit
-from hosts.bcube.search import Net, Wave, joined_hops, meeting_server
-from hosts.bcube.selection import most_hops
-from topos.base.switched_digits import SwitchedDigits
+from pillarbox.experiments.models.arrays import Bools, Ints
+from pillarbox.experiments.models.fluid.directed_links import Routes, link_count
+from pillarbox.experiments.models.simulator.around import Find
+from pillarbox.experiments.models.simulator.compiled import native_in_place
+from pillarbox.experiments.models.simulator.hops import Fill, Hops, hops_of_flows, routes_of_hops
+from pillarbox.hosts.base.rules import NONE
+from pillarbox.hosts.bcube.rules import parallel, with_digit
+from pillarbox.hosts.bcube.search import Net, Wave, joined_hops, meeting_server
+from pillarbox.hosts.bcube.selection import most_hops
+from pillarbox.topos.base.switched_digits import SwitchedDigits
 
 
 class BCubeState(NamedTuple):

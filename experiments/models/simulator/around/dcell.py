@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from numpy.random import Generator
 
-from experiments.models.arrays import Bools, Ints
-from experiments.models.fluid.directed_links import Routes
-from experiments.models.simulator import compiled_dfr
-from experiments.models.simulator.around import Find
-from experiments.models.simulator.hops import hops_of_flows, routes_of_hops
-from hosts.dcell.dfr import TTL
-from topos.dcell import DCell
+from pillarbox.experiments.models.arrays import Bools, Ints
+from pillarbox.experiments.models.fluid.directed_links import Routes
+from pillarbox.experiments.models.simulator import compiled_dfr
+from pillarbox.experiments.models.simulator.around import Find
+from pillarbox.experiments.models.simulator.hops import hops_of_flows, routes_of_hops
+from pillarbox.hosts.dcell.dfr import TTL
+from pillarbox.topos.dcell import DCell
 
 
 def _dfr(dcell: DCell, works: Bools, _random: Generator) -> Find:

@@ -10,12 +10,16 @@ from __future__ import annotations
 import numpy
 from numpy.random import Generator
 
-from experiments.models.arrays import Bools, Ints
-from experiments.models.fluid.directed_links import Routes
-from experiments.models.simulator.around import Around, Find
-from experiments.models.simulator.failure_sets import surviving_routes
-from experiments.models.simulator.paths import concatenated_routes, routes, routing_by_name
-from topos.dpillar import DPillar
+from pillarbox.experiments.models.arrays import Bools, Ints
+from pillarbox.experiments.models.fluid.directed_links import Routes
+from pillarbox.experiments.models.simulator.around import Around, Find
+from pillarbox.experiments.models.simulator.failure_sets import surviving_routes
+from pillarbox.experiments.models.simulator.paths import (
+    concatenated_routes,
+    routes,
+    routing_by_name,
+)
+from pillarbox.topos.dpillar import DPillar
 
 
 def _shortest_path_routing(name: str) -> Around:

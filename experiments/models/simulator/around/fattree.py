@@ -13,13 +13,13 @@ from typing import NamedTuple
 import numpy
 from numpy.random import Generator
 
-from experiments.models.arrays import Bools, Ints
-from experiments.models.fluid.directed_links import Routes, link_of, port_counts
-from experiments.models.simulator.around import Find
-from experiments.models.simulator.compiled import native, native_in_place
-from hosts.base.rules import NONE
-from hosts.fattree import equal_cost, numbers, turn
-from topos.fattree import FatTree
+from pillarbox.experiments.models.arrays import Bools, Ints
+from pillarbox.experiments.models.fluid.directed_links import Routes, link_of, port_counts
+from pillarbox.experiments.models.simulator.around import Find
+from pillarbox.experiments.models.simulator.compiled import native, native_in_place
+from pillarbox.hosts.base.rules import NONE
+from pillarbox.hosts.fattree import equal_cost, numbers, turn
+from pillarbox.topos.fattree import FatTree
 
 TRIES = 32
 NetworkNumbers = tuple[

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy
 from numpy.random import Generator
 
-from experiments.models.arrays import Bools, Ints
-from experiments.models.fluid.directed_links import Routes, link_of, port_counts
-from experiments.models.simulator.compiled import native, native_in_place
-from experiments.models.simulator.compiled_networks import network_table
-from experiments.models.simulator.hops import (
+from pillarbox.experiments.models.arrays import Bools, Ints
+from pillarbox.experiments.models.fluid.directed_links import Routes, link_of, port_counts
+from pillarbox.experiments.models.simulator.compiled import native, native_in_place
+from pillarbox.experiments.models.simulator.compiled_networks import network_table
+from pillarbox.experiments.models.simulator.hops import (
     Fill,
     Hops,
     LinksToServers,
@@ -31,12 +31,12 @@ from experiments.models.simulator.hops import (
     links_onto,
     routes_of_hops,
 )
-from experiments.models.simulator.uncompiled import fill_by, path_finder, routes_by
-from hosts.base.algorithms import algorithms
-from hosts.base.declarations import declared
-from hosts.base.rules import NONE, Rule, SwitchPath
-from topos.base.errors import UnknownNameError, require
-from topos.base.topology import Topology
+from pillarbox.experiments.models.simulator.uncompiled import fill_by, path_finder, routes_by
+from pillarbox.hosts.base.algorithms import algorithms
+from pillarbox.hosts.base.declarations import declared
+from pillarbox.hosts.base.rules import NONE, Rule, SwitchPath
+from pillarbox.topos.base.errors import UnknownNameError, require
+from pillarbox.topos.base.topology import Topology
 
 Numbers: TypeAlias = tuple[Any, ...]  # parameters of a network, as its rules take them
 MOST_HOPS = 255  # maximum number of hops per path, for routings that are not compiled
@@ -104,7 +104,7 @@ def rule(*_numbers: Any) -> Iterator[tuple[int, int]]:
 def _write_hops(
     numbers: Numbers, choice: Ints, sources: Ints, destinations: Ints, hops: Hops
 ) -> None:
-    """Write the hops of each flow between its ends (see `hosts.base.rules.Rule`)."""
+    """Write the hops of each flow between its ends (see `pillarbox.hosts.base.rules.Rule`)."""
     for flow in range(len(sources)):
         source, destination = sources[flow], destinations[flow]
         count = 0
@@ -287,7 +287,7 @@ def routes(
 ) -> Routes:
     """Return the links of each flow on its path by a routing.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> bcube = topos.parse("bcube,4,1")
     >>> found = routes(bcube, "bcube", numpy.array([0, 0]), numpy.array([5, 3]))
     >>> numpy.diff(found.starts).tolist()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from experiments.models.arrays import Ints
-from experiments.models.simulator import compiled_recursive
-from experiments.models.simulator.hops import Hops
-from experiments.models.simulator.paths import CompiledRouting, WalkRule
-from hosts.dcell.rules import nested
-from topos.dcell import DCell
+from pillarbox.experiments.models.arrays import Ints
+from pillarbox.experiments.models.simulator import compiled_recursive
+from pillarbox.experiments.models.simulator.hops import Hops
+from pillarbox.experiments.models.simulator.paths import CompiledRouting, WalkRule
+from pillarbox.hosts.dcell.rules import nested
+from pillarbox.topos.dcell import DCell
 
 
 def _walk(dcell: DCell) -> WalkRule:

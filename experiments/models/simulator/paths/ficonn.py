@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from experiments.models.simulator import compiled_recursive
-from experiments.models.simulator.paths import CompiledRouting, WalkRule
-from hosts.ficonn.rules import nested
-from topos.ficonn import SWITCH, FiConn
+from pillarbox.experiments.models.simulator import compiled_recursive
+from pillarbox.experiments.models.simulator.paths import CompiledRouting, WalkRule
+from pillarbox.hosts.ficonn.rules import nested
+from pillarbox.topos.ficonn import SWITCH, FiConn
 
 
 def _walk(ficonn: FiConn) -> WalkRule:

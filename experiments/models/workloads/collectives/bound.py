@@ -11,16 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from experiments.models.workloads.collectives.plan import SYNCHRONIZED_READS, CollectivePlan
-from topos.base.topology import Topology
+from pillarbox.experiments.models.workloads.collectives.plan import (
+    SYNCHRONIZED_READS,
+    CollectivePlan,
+)
+from pillarbox.topos.base.topology import Topology
 
 
 def collective_time_bound_s(topology: Topology, plan: CollectivePlan, port_bps: float) -> float:
     """Return the minimum time of a collective operation, given each port's goodput.
 
-    >>> import topos
-    >>> from experiments.models.workloads.collectives.plan import plan_for
-    >>> from experiments.models.workloads.workload import Workload
+    >>> from pillarbox import topos
+    >>> from pillarbox.experiments.models.workloads.collectives.plan import plan_for
+    >>> from pillarbox.experiments.models.workloads.workload import Workload
     >>> bcube = topos.parse("bcube,3,1")
     >>> plan = plan_for(bcube, Workload("all-reduce", 9000), "ring", 1)
     >>> collective_time_bound_s(bcube, plan, 8 * 1000.0)  # 2 x 8/9 x 9000 bytes over two ports
@@ -33,7 +36,7 @@ def collective_time_bound_s(topology: Topology, plan: CollectivePlan, port_bps: 
 def all_reduce_share(topology: Topology, servers: Sequence[int]) -> float:
     """Return the least load of the busiest port in an all-reduce, as a share of a server's data.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> round(all_reduce_share(topos.parse("tree,2,2"), range(4)), 6)  # 2 x 3/4
     1.5
     """

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from topos.base.errors import require
+from pillarbox.topos.base.errors import require
 
 Chunks = Sequence[int]
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from experiments.models.workloads.collectives.schedules import DigitSchedule
+from pillarbox.experiments.models.workloads.collectives.schedules import DigitSchedule
 
 
 class Phase(NamedTuple):
@@ -34,7 +34,7 @@ def of_ring(ranks: int) -> list[Phase]:
 def of_digits(threads: Sequence[DigitSchedule]) -> list[Phase]:
     """Return the phases of an all-reduce in threads that exchange by one address digit per step.
 
-    >>> from experiments.models.workloads.collectives.schedules import bml_threads
+    >>> from pillarbox.experiments.models.workloads.collectives.schedules import bml_threads
     >>> [(len(phase.pairs), phase.share, phase.times) for phase in of_digits(bml_threads([2, 2]))]
     [(8, 0.25, 2), (8, 0.125, 2)]
     """

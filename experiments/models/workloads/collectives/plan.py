@@ -15,21 +15,21 @@ from math import gcd
 from random import Random
 from typing import Any, NamedTuple
 
-from experiments.models.workloads.collectives import schedules
-from experiments.models.workloads.collectives import shares as uneven
-from experiments.models.workloads.collectives.graph import (
+from pillarbox.experiments.models.workloads.collectives import schedules
+from pillarbox.experiments.models.workloads.collectives import shares as uneven
+from pillarbox.experiments.models.workloads.collectives.graph import (
     MOST_SENT,
     TransferGraph,
     TransferGraphBuilder,
 )
-from experiments.models.workloads.collectives.schedules import AllReduceSchedule
-from experiments.models.workloads.distribution_plan import plan_of
-from experiments.models.workloads.flows import Flow
-from experiments.models.workloads.workload import Workload
-from topos.base.digits import DigitNetwork
-from topos.base.errors import UnknownNameError, meant, require
-from topos.base.topology import Topology
-from topos.bcube import BCube
+from pillarbox.experiments.models.workloads.collectives.schedules import AllReduceSchedule
+from pillarbox.experiments.models.workloads.distribution_plan import plan_of
+from pillarbox.experiments.models.workloads.flows import Flow
+from pillarbox.experiments.models.workloads.workload import Workload
+from pillarbox.topos.base.digits import DigitNetwork
+from pillarbox.topos.base.errors import UnknownNameError, meant, require
+from pillarbox.topos.base.topology import Topology
+from pillarbox.topos.bcube import BCube
 
 ELEMENT_BYTES = 4  # size of a data element (int32) in bytes
 MOST_BYTES = 1 << 31  # maximum data of all ranks in bytes, held in one process's memory
@@ -334,7 +334,7 @@ def collective_of(
 def plan_for(topology: Topology, workload: Workload, algorithm: str, seed: int) -> CollectivePlan:
     """Return the plan of a collective operation; raise PillarboxError if it is invalid.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> plan = plan_for(topos.parse("bcube,3,1"), Workload("all-reduce", 7200), "bml", seed=1)
     >>> plan.graph.steps, len(plan.flows()), plan.volumes[0]
     (4, 36, 1200)

@@ -24,8 +24,8 @@ from itertools import pairwise
 from math import prod
 from typing import Protocol
 
-from experiments.models.workloads.collectives.graph import TransferGraphBuilder
-from topos.base.errors import require
+from pillarbox.experiments.models.workloads.collectives.graph import TransferGraphBuilder
+from pillarbox.topos.base.errors import require
 
 Tree = Sequence[
     tuple[int, int]

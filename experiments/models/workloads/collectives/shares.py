@@ -14,8 +14,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from experiments.base.text import printable
-from topos.base.errors import PillarboxError, require
+from pillarbox.experiments.base.text import printable
+from pillarbox.topos.base.errors import PillarboxError, require
 
 MOST_SKEW = 10.0  # maximum exponent of Zipf's law
 MOST_FILE_BYTES = 1 << 24  # maximum size of a file of shares

@@ -11,16 +11,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from experiments.models.workloads.training.iteration_plan import IterationPlan
-from topos.base.topology import Topology
+from pillarbox.experiments.models.workloads.training.iteration_plan import IterationPlan
+from pillarbox.topos.base.topology import Topology
 
 
 def iteration_bound_s(topology: Topology, plan: IterationPlan, port_bps: float) -> float:
     """Return the minimum time of a training iteration, given the goodput of a port.
 
-    >>> import topos
-    >>> from experiments.models.workloads.training.iteration_plan import iteration_plan
-    >>> from experiments.models.workloads.training.trace import Trace, TraceNode
+    >>> from pillarbox import topos
+    >>> from pillarbox.experiments.models.workloads.training.iteration_plan import iteration_plan
+    >>> from pillarbox.experiments.models.workloads.training.trace import Trace, TraceNode
     >>> ends = (0, "", "send"), (0, "", "receive")
     >>> message = [(TraceNode(*end, size_bytes=1000, peer=1 - at),) for at, end in enumerate(ends)]
     >>> bcube = topos.parse("bcube,3,1")

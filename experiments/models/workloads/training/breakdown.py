@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import NamedTuple, TypeVar
 
-from experiments.models.arrays import Floats
-from experiments.models.workloads.training.iteration_plan import IterationPlan
-from topos.base.errors import require
+from pillarbox.experiments.models.arrays import Floats
+from pillarbox.experiments.models.workloads.training.iteration_plan import IterationPlan
+from pillarbox.topos.base.errors import require
 
 Interval = tuple[float, float]
 Key = TypeVar("Key", int, str)

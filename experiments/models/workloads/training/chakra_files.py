@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiments.base.files import give_to_user, output_folder, write_atomically
-from experiments.base.text import printable
-from experiments.models.workloads.training.trace import (
+from pillarbox.experiments.base.files import give_to_user, output_folder, write_atomically
+from pillarbox.experiments.base.text import printable
+from pillarbox.experiments.models.workloads.training.trace import (
     COLLECTIVE,
     COMPUTE,
     MOST_NODES,
@@ -24,7 +24,7 @@ from experiments.models.workloads.training.trace import (
     TraceNode,
     check_trace,
 )
-from topos.base.errors import PillarboxError, require
+from pillarbox.topos.base.errors import PillarboxError, require
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -154,7 +154,7 @@ def _nodes_of(file: Path, most: int, tflops: float, *, pytorch: bool) -> Iterato
     """Yield the nodes of a trace file, which begins with its metadata."""
     from google.protobuf.message import DecodeError
 
-    from experiments.models.workloads.training.chakra_schema import GlobalMetadata, Node
+    from pillarbox.experiments.models.workloads.training.chakra_schema import GlobalMetadata, Node
 
     messages = _messages_of(file, _bytes_of(file, MOST_FILE_BYTES))
     for number, content in enumerate(messages):
@@ -195,7 +195,7 @@ def _messages_of(file: Path, content: bytes) -> Iterator[bytes]:
 
 def _node_of(message: Any, file: Path, tflops: float) -> TraceNode:
     """Return the node that a Chakra message describes."""
-    from experiments.models.workloads.training.chakra_schema import (
+    from pillarbox.experiments.models.workloads.training.chakra_schema import (
         COLLECTIVES,
         NODE_TYPES,
         attributes_of,
@@ -264,7 +264,10 @@ def write_trace(
     Raises PillarboxError if the folder has a trace of more ranks, since its further files would
     belong to this trace.
     """
-    from experiments.models.workloads.training.chakra_schema import Attribute, GlobalMetadata
+    from pillarbox.experiments.models.workloads.training.chakra_schema import (
+        Attribute,
+        GlobalMetadata,
+    )
 
     output_folder(folder)
     further = folder / f"{name}.{len(trace.ranks)}{SUFFIX}"
@@ -292,7 +295,7 @@ def write_trace(
 
 def _message_of(node: TraceNode, rank: int, times_us: tuple[int, int] | None) -> Any:
     """Return the Chakra message of a node; a duration is stored as an unsigned number."""
-    from experiments.models.workloads.training.chakra_schema import (
+    from pillarbox.experiments.models.workloads.training.chakra_schema import (
         COLLECTIVES,
         NODE_TYPES,
         Attribute,

@@ -19,8 +19,8 @@ from functools import cached_property
 from itertools import chain
 from typing import Any, NamedTuple
 
-from experiments.models.arrays import Floats
-from experiments.models.workloads.collectives.graph import (
+from pillarbox.experiments.models.arrays import Floats
+from pillarbox.experiments.models.workloads.collectives.graph import (
     MOST_NEEDED,
     MOST_SENT,
     Chunks,
@@ -28,18 +28,24 @@ from experiments.models.workloads.collectives.graph import (
     TransferGraph,
     TransferGraphBuilder,
 )
-from experiments.models.workloads.collectives.plan import (
+from pillarbox.experiments.models.workloads.collectives.plan import (
     ALGORITHMS,
     ELEMENT_BYTES,
     MOST_BYTES,
     AlgorithmRequest,
     CollectivePlan,
 )
-from experiments.models.workloads.flows import Flow
-from experiments.models.workloads.training.trace import COLLECTIVE, COMPUTE, SEND, Place, Trace
-from experiments.models.workloads.workload import TRAINING
-from topos.base.errors import UnknownNameError, meant, require
-from topos.base.topology import Topology
+from pillarbox.experiments.models.workloads.flows import Flow
+from pillarbox.experiments.models.workloads.training.trace import (
+    COLLECTIVE,
+    COMPUTE,
+    SEND,
+    Place,
+    Trace,
+)
+from pillarbox.experiments.models.workloads.workload import TRAINING
+from pillarbox.topos.base.errors import UnknownNameError, meant, require
+from pillarbox.topos.base.topology import Topology
 
 DEFAULT_ALGORITHM = "ring"
 # Algorithms of operations to which the system's algorithm does not apply. NCCL and MPI send the

@@ -10,16 +10,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from experiments.models.workloads.collectives.plan import ALGORITHMS, SYNCHRONIZED_READS
-from experiments.models.workloads.training.iteration_plan import PlannedJob
-from experiments.models.workloads.training.trace import (
+from pillarbox.experiments.models.workloads.collectives.plan import ALGORITHMS, SYNCHRONIZED_READS
+from pillarbox.experiments.models.workloads.training.iteration_plan import PlannedJob
+from pillarbox.experiments.models.workloads.training.trace import (
     COLLECTIVE,
     MOST_MESSAGE_BYTES,
     MOST_NODES,
     Trace,
     TraceNode,
 )
-from topos.base.errors import UnknownNameError, meant, require
+from pillarbox.topos.base.errors import UnknownNameError, meant, require
 
 # Collective operations that a job can repeat.
 OPERATIONS = tuple(one for one in ALGORITHMS if one != SYNCHRONIZED_READS)

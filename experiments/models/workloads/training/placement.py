@@ -16,8 +16,8 @@ from itertools import accumulate, pairwise
 from random import Random
 from typing import Any
 
-from topos.base.errors import require
-from topos.base.topology import Topology
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.topology import Topology
 
 PACKED, RANDOM, PAPER = "packed", "random", "paper"
 PLACEMENTS = (PACKED, RANDOM, PAPER)
@@ -31,7 +31,7 @@ def servers_of_jobs(
 
     Raises PillarboxError if the network has too few servers.
 
-    >>> import topos
+    >>> from pillarbox import topos
     >>> servers_of_jobs(topos.parse("dcell,4,1"), [3, 4], "paper", seed=1)
     [(0, 1, 2), (4, 5, 6, 7)]
     """

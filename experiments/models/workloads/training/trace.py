@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
-from topos.base.errors import require
+from pillarbox.topos.base.errors import require
 
 COMPUTE, SEND, RECEIVE, COLLECTIVE = "compute", "send", "receive", "collective"
 KINDS = (COMPUTE, SEND, RECEIVE, COLLECTIVE)

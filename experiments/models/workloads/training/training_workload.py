@@ -12,14 +12,14 @@ from dataclasses import fields, replace
 from random import Random
 from typing import Any
 
-from experiments.models.workloads.collectives import shares as uneven
-from experiments.models.workloads.training.chakra_files import RANK, read_trace
-from experiments.models.workloads.training.iteration_plan import (
+from pillarbox.experiments.models.workloads.collectives import shares as uneven
+from pillarbox.experiments.models.workloads.training.chakra_files import RANK, read_trace
+from pillarbox.experiments.models.workloads.training.iteration_plan import (
     IterationPlan,
     PlannedJob,
     iteration_plan,
 )
-from experiments.models.workloads.training.jobs import (
+from pillarbox.experiments.models.workloads.training.jobs import (
     MOST_JOBS,
     Job,
     operation_trace,
@@ -27,12 +27,12 @@ from experiments.models.workloads.training.jobs import (
     united,
     whole_number,
 )
-from experiments.models.workloads.training.placement import PACKED, servers_of_jobs
-from experiments.models.workloads.training.trace import MOST_NODES, Trace
-from experiments.models.workloads.training.transformer import LEAST_TFLOPS, Transformer
-from experiments.models.workloads.workload import TRAINING, Workload
-from topos.base.errors import UnknownNameError, meant, require
-from topos.base.topology import Topology
+from pillarbox.experiments.models.workloads.training.placement import PACKED, servers_of_jobs
+from pillarbox.experiments.models.workloads.training.trace import MOST_NODES, Trace
+from pillarbox.experiments.models.workloads.training.transformer import LEAST_TFLOPS, Transformer
+from pillarbox.experiments.models.workloads.workload import TRAINING, Workload
+from pillarbox.topos.base.errors import UnknownNameError, meant, require
+from pillarbox.topos.base.topology import Topology
 
 # The gate is drawn or read by the options of an uneven exchange.
 MODEL_OPTIONS = tuple(one.name for one in fields(Transformer) if one.name != "gate")

@@ -34,8 +34,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 
-from experiments.models.workloads.collectives.shares import apportioned
-from experiments.models.workloads.training.trace import (
+from pillarbox.experiments.models.workloads.collectives.shares import apportioned
+from pillarbox.experiments.models.workloads.training.trace import (
     COLLECTIVE,
     COMPUTE,
     MOST_NODES,
@@ -44,7 +44,7 @@ from experiments.models.workloads.training.trace import (
     Trace,
     TraceNode,
 )
-from topos.base.errors import require
+from pillarbox.topos.base.errors import require
 
 TENSOR, PIPELINE, DATA, EXPERT = "tensor", "pipeline", "data", "expert"
 ALL_REDUCE, EXCHANGE = "all-reduce", "total-exchange"

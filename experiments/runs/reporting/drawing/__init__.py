@@ -1,5 +1,5 @@
 """Drawings of networks. This package imports matplotlib only when a figure is drawn."""
 
-from experiments.runs.reporting.drawing.drawing_files import draw_topology
+from pillarbox.experiments.runs.reporting.drawing.drawing_files import draw_topology
 
 __all__ = ["draw_topology"]

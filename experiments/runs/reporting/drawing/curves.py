@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from topos.base.layout import Point
+from pillarbox.topos.base.layout import Point
 
 Floats = NDArray[np.float64]
 

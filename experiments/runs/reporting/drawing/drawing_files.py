@@ -7,13 +7,13 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiments.base.files import write_atomically
-from topos.base.errors import require
+from pillarbox.experiments.base.files import write_atomically
+from pillarbox.topos.base.errors import require
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from topos.base.topology import Topology
+    from pillarbox.topos.base.topology import Topology
 
 MOST_SERVERS = 1200  # maximum number of servers in a network drawing, for legible cables
 FORMATS = (".svg", ".png")  # file suffixes of network drawings
@@ -47,7 +47,7 @@ def draw_topology(topology: Topology, path: Path, *, title: bool = True) -> None
         directory.is_dir() and os.access(directory, os.W_OK) and not path.is_dir(),
         f"{str(path)!r} cannot be written: name a file in a directory that exists and is writable",
     )
-    from experiments.runs.reporting.drawing.network_figure import topology_figure
+    from pillarbox.experiments.runs.reporting.drawing.network_figure import topology_figure
 
     write_atomically(path, rendered(topology_figure(topology, title=title), suffix[1:]))
 

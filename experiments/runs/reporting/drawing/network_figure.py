@@ -23,10 +23,14 @@ from matplotlib.patches import Circle, FancyBboxPatch, Patch
 from matplotlib.path import Path as Curve
 from matplotlib.textpath import text_to_path
 
-from experiments.runs.reporting.drawing.curves import CableObstacles, control_points, straight
-from experiments.runs.reporting.drawing.shapes import Dashes, Shape, Shapes, box, circle
-from topos.base.layout import DrawingDisc, Layout, Point
-from topos.base.topology import Cable, Topology
+from pillarbox.experiments.runs.reporting.drawing.curves import (
+    CableObstacles,
+    control_points,
+    straight,
+)
+from pillarbox.experiments.runs.reporting.drawing.shapes import Dashes, Shape, Shapes, box, circle
+from pillarbox.topos.base.layout import DrawingDisc, Layout, Point
+from pillarbox.topos.base.topology import Cable, Topology
 
 # Colour-blind safe palette of Okabe and Ito, without yellow, which is too pale for lines.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#555555")

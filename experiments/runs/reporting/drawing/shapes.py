@@ -12,7 +12,7 @@ from matplotlib.colors import to_rgba
 from matplotlib.path import Path
 from numpy.typing import NDArray
 
-from topos.base.layout import Point
+from pillarbox.topos.base.layout import Point
 
 Dashes = Literal["solid"] | tuple[float, Sequence[float]]
 _CIRCLE, _BOX = Path.unit_circle(), Path.unit_rectangle()

@@ -13,11 +13,11 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from experiments.base import units
-from experiments.base.files import output_folder
-from experiments.runs.reporting import style
-from experiments.runs.reporting.drawing.network_figure import INK
-from experiments.runs.reporting.reproduced.result import Point, Reproduction
+from pillarbox.experiments.base import units
+from pillarbox.experiments.base.files import output_folder
+from pillarbox.experiments.runs.reporting import style
+from pillarbox.experiments.runs.reporting.drawing.network_figure import INK
+from pillarbox.experiments.runs.reporting.reproduced.result import Point, Reproduction
 
 FEW = 6  # maximum number of x values of a reproduced figure that all get an axis tick
 CROWDED = 40  # maximum number of points of a reproduced line that has markers

@@ -6,8 +6,8 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from experiments.runs.reporting.reproduced import drawing
-from experiments.runs.reporting.reproduced.result import Reproduction
+from pillarbox.experiments.runs.reporting.reproduced import drawing
+from pillarbox.experiments.runs.reporting.reproduced.result import Reproduction
 
 HEAD = """# Results
 

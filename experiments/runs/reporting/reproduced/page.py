@@ -15,14 +15,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from experiments.base.files import output_folder
-from experiments.runs.reporting import tables
-from experiments.runs.reporting.embedding import embedded
-from experiments.runs.reporting.report_page import PAGE, rendered
-from experiments.runs.reporting.reproduced import drawing, markdown
-from experiments.runs.reporting.reproduced.result import DIFFERS, UNDECIDED, Reproduction
-from experiments.runs.trials import store
-from topos.base.errors import PillarboxError
+from pillarbox.experiments.base.files import output_folder
+from pillarbox.experiments.runs.reporting import tables
+from pillarbox.experiments.runs.reporting.embedding import embedded
+from pillarbox.experiments.runs.reporting.report_page import PAGE, rendered
+from pillarbox.experiments.runs.reporting.reproduced import drawing, markdown
+from pillarbox.experiments.runs.reporting.reproduced.result import DIFFERS, UNDECIDED, Reproduction
+from pillarbox.experiments.runs.trials import store
+from pillarbox.topos.base.errors import PillarboxError
 
 RESULTS = "results.md"
 MOODS = {DIFFERS: "bad", UNDECIDED: "careful"}

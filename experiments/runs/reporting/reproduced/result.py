@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from experiments.base.units import figures_apart
+from pillarbox.experiments.base.units import figures_apart
 
 AGREES = "agrees"  # every number is within its tolerance
 CLAIM_HOLDS = "claim holds"  # the paper's sentences hold, and its numbers that are compared agree

@@ -9,9 +9,9 @@ import networkx
 import pytest
 
 import pillarbox
-import topos
-from experiments.apps.api.graphs import graph_file_text
-from topos.base.errors import PillarboxError
+from pillarbox import topos
+from pillarbox.experiments.apps.api.graphs import graph_file_text
+from pillarbox.topos.base.errors import PillarboxError
 
 
 def written(graph: Any, folder: Path) -> topos.Topology:

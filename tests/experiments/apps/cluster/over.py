@@ -7,28 +7,28 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import topos
-from experiments.apps.cluster.local_machines import CARD
-from experiments.models.workloads.workload import Workload
-from experiments.runs.plans.experiment import Experiment, FaultAt, System
-from experiments.runs.plans.trials import Trial
-from experiments.runs.trials.experiment_run import order_of
-from experiments.runs.trials.order import TrialMeasurements
-from experiments.runs.trials.trial_worker import measured_in
-from hosts.live.settings import LabSettings
+from pillarbox import topos
+from pillarbox.experiments.apps.cluster.local_machines import CARD
+from pillarbox.experiments.models.workloads.workload import Workload
+from pillarbox.experiments.runs.plans.experiment import Experiment, FaultAt, System
+from pillarbox.experiments.runs.plans.trials import Trial
+from pillarbox.experiments.runs.trials.experiment_run import order_of
+from pillarbox.experiments.runs.trials.order import TrialMeasurements
+from pillarbox.experiments.runs.trials.trial_worker import measured_in
+from pillarbox.hosts.live.settings import LabSettings
 from tests.experiments.labs import WAIT_S
 
 if TYPE_CHECKING:
-    from experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.lab.emulation.lab import Lab
 
 SOON_S = 0.3
 
 
 @contextmanager
 def lab_over(spec: str, machines: int, folder: Path, **how: Any) -> Iterator[Lab]:
-    from experiments.apps.cluster.cluster_fabric import ClusterFabric
-    from experiments.lab.emulation import packet_tracing
-    from experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.apps.cluster.cluster_fabric import ClusterFabric
+    from pillarbox.experiments.lab.emulation import packet_tracing
+    from pillarbox.experiments.lab.emulation.lab import Lab
 
     packet_tracing.TRACE_S = SOON_S  # in this sandbox alone: what is lost is sent again
     fabric = ClusterFabric(machines)
@@ -73,7 +73,7 @@ def running(what: str) -> list[int]:
 @contextmanager
 def saturate(lab: Lab, machine: int, rate_mbit: float) -> Iterator[None]:
     """Let a machine's card send no faster than that."""
-    from experiments.lab.linux import shaping
+    from pillarbox.experiments.lab.linux import shaping
 
     assert lab.fabric.ground.computer
     kernel = lab.fabric.ground.computer.namespaces[machine].netlink

@@ -8,8 +8,8 @@ from contextlib import closing
 
 import pytest
 
-from experiments.apps.cluster.clock import Clocks, ClockServer, moved_s
-from topos.base.errors import PillarboxError
+from pillarbox.experiments.apps.cluster.clock import Clocks, ClockServer, moved_s
+from pillarbox.topos.base.errors import PillarboxError
 
 HERE, PUSH_S = "127.0.0.1", 0.005
 AWAY_S = 1000.0

@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 
-import topos
-from experiments.apps.cluster.placement import place
-from experiments.lab.emulation.vxlan_cables import PACKED, SINGLE, WHOLE
-from experiments.lab.linux import offloads
-from experiments.lab.traffic.tcp_info import tcp_info
-from experiments.runs.control.client import ask, entrance
-from hosts.linux import netlink_numbers as nl
-from hosts.linux.calls import inside
-from hosts.live.settings import LabSettings
+from pillarbox import topos
+from pillarbox.experiments.apps.cluster.placement import place
+from pillarbox.experiments.lab.emulation.vxlan_cables import PACKED, SINGLE, WHOLE
+from pillarbox.experiments.lab.linux import offloads
+from pillarbox.experiments.lab.traffic.tcp_info import tcp_info
+from pillarbox.experiments.runs.control.client import ask, entrance
+from pillarbox.hosts.linux import netlink_numbers as nl
+from pillarbox.hosts.linux.calls import inside
+from pillarbox.hosts.live.settings import LabSettings
 from tests.experiments.labs import WAIT_S, wait_until
 
 pytestmark = pytest.mark.root
@@ -42,7 +42,7 @@ class Parts:
     """
 
     def __init__(self, folder: Path, card_mtu: int | None, crossing: str, spec: str) -> None:
-        from experiments.apps.cluster.local_machines import CARD, EmulatedMachines
+        from pillarbox.experiments.apps.cluster.local_machines import CARD, EmulatedMachines
 
         self.topology = topos.parse(spec)
         self.machine_of = place(self.topology, 2).machine_of.tolist()
@@ -66,7 +66,7 @@ class Parts:
             with namespace:
                 assert offloads.is_on(CARD, offloads.TUNNEL_SEGMENTS) == (crossing == WHOLE)
                 part = subprocess.Popen(
-                    [sys.executable, "-m", "experiments.apps.cluster.part"],
+                    [sys.executable, "-m", "pillarbox.experiments.apps.cluster.part"],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                 )
@@ -106,8 +106,8 @@ class Parts:
 
 @pytest.mark.root
 def test_tunnels_hear_the_machines_alone() -> None:
-    from experiments.apps.cluster.local_machines import EmulatedMachines
-    from experiments.lab.emulation.underlay import PORT, Underlay
+    from pillarbox.experiments.apps.cluster.local_machines import EmulatedMachines
+    from pillarbox.experiments.lab.emulation.underlay import PORT, Underlay
 
     computer = EmulatedMachines(2, 1500)
     with computer.namespaces[1]:
@@ -136,8 +136,8 @@ def test_tunnels_hear_the_machines_alone() -> None:
 
 
 def test_machines_are_switched_past_the_bridge_but_not_past_their_guard() -> None:
-    from experiments.apps.cluster.local_machines import CARD, EmulatedMachines
-    from experiments.lab.emulation.underlay import PORT, Underlay
+    from pillarbox.experiments.apps.cluster.local_machines import CARD, EmulatedMachines
+    from pillarbox.experiments.lab.emulation.underlay import PORT, Underlay
 
     def counted(name: str, way: str) -> int:
         shown = subprocess.check_output(["ip", "-s", "-j", "link", "show", name])
@@ -182,10 +182,10 @@ def test_machines_are_switched_past_the_bridge_but_not_past_their_guard() -> Non
 
 
 def test_a_card_is_left_as_it_was() -> None:
-    from experiments.apps.cluster.local_machines import EmulatedMachines
-    from experiments.lab.emulation.underlay import Underlay
-    from experiments.lab.linux import cable_programs
-    from hosts.linux.netlink import NetlinkError
+    from pillarbox.experiments.apps.cluster.local_machines import EmulatedMachines
+    from pillarbox.experiments.lab.emulation.underlay import Underlay
+    from pillarbox.experiments.lab.linux import cable_programs
+    from pillarbox.hosts.linux.netlink import NetlinkError
 
     computer = EmulatedMachines(2, 1500)
     with computer.namespaces[1]:

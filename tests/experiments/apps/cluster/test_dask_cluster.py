@@ -16,21 +16,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import topos
-from experiments.apps.cluster import ssh_hosts
-from experiments.base.files import CHECKOUT
-from experiments.base.interpreter import code_command
-from experiments.lab.linux import offloads, sandbox
-from experiments.lab.observe.pcapng import Reader
-from experiments.runs.control import mpi
-from hosts.live.settings import LabSettings
+from pillarbox import topos
+from pillarbox.experiments.apps.cluster import ssh_hosts
+from pillarbox.experiments.base.files import CHECKOUT
+from pillarbox.experiments.base.interpreter import code_command
+from pillarbox.experiments.lab.linux import offloads, sandbox
+from pillarbox.experiments.lab.observe.pcapng import Reader
+from pillarbox.experiments.runs.control import mpi
+from pillarbox.hosts.live.settings import LabSettings
+from pillarbox.topos.base.errors import PillarboxError
 from tests.experiments.apps.cluster.over import SOON_S, apart, running
 from tests.experiments.labs import WAIT_S, wait_until
-from topos.base.errors import PillarboxError
 
 if TYPE_CHECKING:
-    from experiments.apps.cluster.local_machines import EmulatedMachines
-    from experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.apps.cluster.local_machines import EmulatedMachines
+    from pillarbox.experiments.lab.emulation.lab import Lab
 
 pytest.importorskip("distributed", reason="pip install 'dask[distributed]'")
 pytest.importorskip("cryptography", reason="pip install cryptography")
@@ -40,7 +40,7 @@ BY_SSH = pytest.mark.skipif(SSHD is None, reason="sudo ./pillarbox setup tests")
 NAME = f"test-{os.getpid()}"
 SPEC, FIRST, LAST = "bcube,4,1", 0, 15
 TWO = "--machines", "2"
-PART, JOINED = "experiments.apps.cluster.part", "cluster\0join"
+PART, JOINED = "pillarbox.experiments.apps.cluster.part", "cluster\0join"
 SSHD_CONFIG = """
 HostKey {folder}/host
 AuthorizedKeysFile {folder}/user.pub
@@ -66,7 +66,7 @@ def environment() -> dict[str, str]:
 def pillarbox(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
     """Run a command as a user does."""
     return subprocess.run(
-        [sys.executable, "-m", "experiments", *words],
+        [sys.executable, "-m", "pillarbox", *words],
         env=environment() | more,
         cwd=CHECKOUT,
         capture_output=True,
@@ -120,7 +120,7 @@ def reached_by_ssh(
         yield pillarbox(*words, PATH=path)
 
 
-EVERYTHING = "import sys; from experiments.cli.main import main; main(sys.argv[1:])"
+EVERYTHING = "import sys; from pillarbox.experiments.cli.main import main; main(sys.argv[1:])"
 
 
 @contextmanager
@@ -128,8 +128,8 @@ def there_before(
     folder: Path, computer: EmulatedMachines
 ) -> Iterator[subprocess.CompletedProcess[str]]:
     """Let somebody's scheduler and workers run, without TLS; yield what using them said."""
-    from experiments.apps.cluster.dask_processes import DaskChildProcess, order_for
-    from experiments.apps.cluster.local_machines import LAB
+    from pillarbox.experiments.apps.cluster.dask_processes import DaskChildProcess, order_for
+    from pillarbox.experiments.apps.cluster.local_machines import LAB
 
     join = ["env", f"{sandbox.INSIDE}=", *code_command(EVERYTHING, "cluster", "join")]
     with ExitStack() as stack:
@@ -163,10 +163,10 @@ def there_before(
     ],
 )
 def test_a_lab_on_a_cluster(way: Any, tmp_path: Path) -> None:
-    from experiments.apps.cluster.cluster_fabric import ClusterFabric
-    from experiments.apps.cluster.cluster_registry import NamedCluster
-    from experiments.apps.cluster.local_machines import EmulatedMachines
-    from experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.apps.cluster.cluster_fabric import ClusterFabric
+    from pillarbox.experiments.apps.cluster.cluster_registry import NamedCluster
+    from pillarbox.experiments.apps.cluster.local_machines import EmulatedMachines
+    from pillarbox.experiments.lab.emulation.lab import Lab
 
     spare = way is there_before  # a machine that no lab uses, at first
     computer = EmulatedMachines(2 + spare, 1500)
@@ -247,7 +247,7 @@ def check_capture(number: str, file: Path) -> None:
     without = pillarbox("capture", *lab, "-o", str(file))
     assert "needs a duration: --seconds" in without.stderr
     pings = subprocess.Popen(
-        [sys.executable, "-m", "experiments", "exec", *lab, ends[0], "ping", "-i0.1", ends[1]],
+        [sys.executable, "-m", "pillarbox", "exec", *lab, ends[0], "ping", "-i0.1", ends[1]],
         env=environment(),
         cwd=CHECKOUT,
         stdout=subprocess.PIPE,
@@ -267,7 +267,7 @@ def check_capture(number: str, file: Path) -> None:
 
 def check_between(computer: EmulatedMachines) -> None:
     """See that a card which cannot cut what is in tunnels is found, by what comes through."""
-    from experiments.apps.cluster.local_machines import CARD
+    from pillarbox.experiments.apps.cluster.local_machines import CARD
 
     with computer.namespaces[1]:
         offloads.switch_off(CARD, [offloads.TUNNEL_SEGMENTS])
@@ -288,7 +288,7 @@ def check_spread(folder: Path) -> None:
     assert len(records) == 4 and all(one["verdict"] for one in records), done.stderr
     machines = {file.read_text().splitlines()[0] for file in folder.glob("trials/*/log.txt")}
     assert len(machines) > 1 and all(one.startswith("on ") for one in machines)
-    assert not running("experiments.runs.trials.trial_worker")
+    assert not running("pillarbox.experiments.runs.trials.trial_worker")
 
 
 def check_pings(lab: Lab) -> None:

@@ -14,26 +14,29 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from experiments.lab.linux import sandbox
-from experiments.models.workloads.flows import COMPLETED
-from experiments.runs.trust import judge
-from hosts.base.algorithms import route
-from hosts.base.faults import Fault
+from pillarbox.experiments.lab.linux import sandbox
+from pillarbox.experiments.models.workloads.flows import COMPLETED
+from pillarbox.experiments.runs.trust import judge
+from pillarbox.hosts.base.algorithms import route
+from pillarbox.hosts.base.faults import Fault
+from pillarbox.topos.base.errors import PillarboxError
 from tests.experiments.apps.cluster.over import SOON_S, apart, lab_over, running, trial_in, worker
 from tests.experiments.labs import WAIT_S, wait_until
-from topos.base.errors import PillarboxError
 
 if TYPE_CHECKING:
-    from experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.lab.emulation.lab import Lab
 
 pytest.importorskip("distributed", reason="pip install 'dask[distributed]'")
 pytest.importorskip("cryptography", reason="pip install cryptography")
 pytestmark = pytest.mark.root
 
-EVERYTHING = "import sys; from experiments.cli.main import main; main(sys.argv[1:])"
-PART, WORKER = "experiments.apps.cluster.part", "experiments.apps.cluster.dask_process"
+EVERYTHING = "import sys; from pillarbox.experiments.cli.main import main; main(sys.argv[1:])"
+PART, WORKER = (
+    "pillarbox.experiments.apps.cluster.part",
+    "pillarbox.experiments.apps.cluster.dask_process",
+)
 TOLD = "cmdline", "environ"  # where others could read keys
-NURSERY = "hosts.live.nursery"
+NURSERY = "pillarbox.hosts.live.nursery"
 FIRST_ANSWERED = (
     "mp-far-side"  # of DPillar's paths of one length, the one whose probe is answered first
 )
@@ -65,7 +68,7 @@ def test_every_network(spec: str, tmp_path: Path) -> None:
 
 
 def links() -> set[str]:
-    from experiments.lab.linux.namespaces import fabric
+    from pillarbox.experiments.lab.linux.namespaces import fabric
 
     return {link.name for link in fabric().netlink.links()}
 
@@ -276,7 +279,7 @@ def check_end(lab: Lab) -> None:
 
 def check_verbs(lab: Lab) -> None:
     """See what the prompt says that is not as on one machine."""
-    from experiments.runs.control.verbs import answer
+    from pillarbox.experiments.runs.control.verbs import answer
 
     status = answer(lab, "status", []).data
     assert [one["state"] for one in status["machines"]] == ["up"] * len(status["machines"])
@@ -304,7 +307,7 @@ def check_counts(lab: Lab) -> None:
 
 def check_cable(lab: Lab) -> None:
     """See that a cable between machines is changed at both its ends, and made as it was."""
-    from experiments.runs.control.verbs import answer
+    from pillarbox.experiments.runs.control.verbs import answer
 
     if not lab.relays:
         return
@@ -417,6 +420,6 @@ def test_nothing_is_left_of_a_caller(how: str) -> None:
 def test_refused(words: list[str], said: str) -> None:
     from click.testing import CliRunner
 
-    from experiments.cli.main import cli
+    from pillarbox.experiments.cli.main import cli
 
     assert said in str(CliRunner().invoke(cli, ["up", *words]).exception)

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from experiments.lab.linux import sandbox
-from experiments.models.workloads.flows import COMPLETED, FAILED
-from experiments.runs.trust import judge
+from pillarbox.experiments.lab.linux import sandbox
+from pillarbox.experiments.models.workloads.flows import COMPLETED, FAILED
+from pillarbox.experiments.runs.trust import judge
 from tests.experiments.apps.cluster.over import lab_over, running, saturate, trial_in, worker
 from tests.experiments.labs import WAIT_S, wait_until
 
 if TYPE_CHECKING:
-    from experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.lab.emulation.lab import Lab
 
 pytest.importorskip("distributed", reason="pip install 'dask[distributed]'")
 pytest.importorskip("cryptography", reason="pip install cryptography")
@@ -29,8 +29,8 @@ RATE_MBIT, CARD_MBIT = 20.0, 40.0  # of eight cables that cross, and of the card
 DURATION_S, PUSH_S = 1.5, 0.005
 SENDING = ("phase", "sending")
 VICTIM = 5
-STARTED = "experiments.apps.cluster.", "hosts.live.nursery"
-SENDERS = "experiments.apps.cluster.flow_ends"
+STARTED = "pillarbox.experiments.apps.cluster.", "pillarbox.hosts.live.nursery"
+SENDERS = "pillarbox.experiments.apps.cluster.flow_ends"
 ENDLESS = """
 about = "until somebody ends it"
 repeats = 1
@@ -100,7 +100,7 @@ def test_nothing_is_left_of_a_run_that_is_killed(tmp_path: Path) -> None:
     (tmp_path / "endless.toml").write_text(ENDLESS)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     environment.pop(sandbox.INSIDE)  # the test's own is not the trial's
-    command = [sys.executable, "-m", "experiments", "run", "endless.toml", "--out", "run"]
+    command = [sys.executable, "-m", "pillarbox", "run", "endless.toml", "--out", "run"]
     caller = subprocess.Popen(
         command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )

@@ -7,10 +7,10 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from experiments.apps.cluster import part
-from experiments.lab.emulation.local_fabric import LocalFabric
-from experiments.lab.linux import mptcp
-from hosts.live.settings import LabSettings
+from pillarbox.experiments.apps.cluster import part
+from pillarbox.experiments.lab.emulation.local_fabric import LocalFabric
+from pillarbox.experiments.lab.linux import mptcp
+from pillarbox.hosts.live.settings import LabSettings
 
 
 @pytest.mark.parametrize("transport", ["tcp", "mptcp"])

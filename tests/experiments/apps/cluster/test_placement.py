@@ -12,14 +12,14 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-import topos
-from experiments.apps.cluster.forecast import forecast
-from experiments.apps.cluster.placement import place
-from experiments.cli.main import cli
-from hosts.base.algorithms import route
-from hosts.base.path import switches_between
-from topos.base.errors import PillarboxError
-from topos.base.spec import small
+from pillarbox import topos
+from pillarbox.experiments.apps.cluster.forecast import forecast
+from pillarbox.experiments.apps.cluster.placement import place
+from pillarbox.experiments.cli.main import cli
+from pillarbox.hosts.base.algorithms import route
+from pillarbox.hosts.base.path import switches_between
+from pillarbox.topos.base.errors import PillarboxError
+from pillarbox.topos.base.spec import small
 
 NETWORKS = [topos.parse(spec) for spec in small()]
 networks = st.sampled_from(NETWORKS)

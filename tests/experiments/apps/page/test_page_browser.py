@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-import topos
-from experiments.apps.page import process
-from hosts.live.settings import LabSettings
+from pillarbox import topos
+from pillarbox.experiments.apps.page import process
+from pillarbox.hosts.live.settings import LabSettings
 from tests.experiments.apps.page.protocol import SCHEMA, faults_of
 from tests.experiments.apps.page.test_page_server import NASTY, Lab
 from tests.experiments.apps.page.visiting import run_client
@@ -247,9 +247,9 @@ async def replay(tab: Browser, cable: str) -> None:
 
 @pytest.mark.root
 def test_a_cable_is_cut_and_healed_by_hand_and_seen_again(tmp_path: Path) -> None:
-    from experiments.lab.emulation.local_fabric import running
-    from experiments.runs.control.client import ask
-    from experiments.runs.control.service import Service
+    from pillarbox.experiments.lab.emulation.local_fabric import running
+    from pillarbox.experiments.runs.control.client import ask
+    from pillarbox.experiments.runs.control.service import Service
 
     cable = f"cable-{cable_between(*ENDS)}"
     servers = [f"node-{topos.parse(SPEC).server(end)}" for end in ENDS]

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-import topos
-from experiments.apps.page.picture import picture_of, recording_head
-from experiments.apps.page.recording import Recording
-from experiments.apps.page.standalone import WEB, files, standalone
+from pillarbox import topos
+from pillarbox.experiments.apps.page.picture import picture_of, recording_head
+from pillarbox.experiments.apps.page.recording import Recording
+from pillarbox.experiments.apps.page.standalone import WEB, files, standalone
+from pillarbox.topos.base.topology import Topology
 from tests.experiments.apps.page.protocol import SCHEMA, faults_of
 from tests.experiments.apps.page.visiting import run_client
 from tests.harness.chromium import CHROMIUM, Browser, browser
-from topos.base.topology import Topology
 
 LARGE = ("ficonn,8,2", "bcube,4,2", "dcell,3,2", "dpillar,4,5", "tree,40,4", "fattree,10")
 RATE_MBIT, QUEUE_BYTES = 100.0, 151_400

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from experiments.apps.page.recording import MOST_BYTES, Recording
-from experiments.apps.page.runs import recording_of, save_beside
-from experiments.apps.page.standalone import MODULES, files, standalone
-from experiments.runs.reporting.report_page import write_report
+from pillarbox.experiments.apps.page.recording import MOST_BYTES, Recording
+from pillarbox.experiments.apps.page.runs import recording_of, save_beside
+from pillarbox.experiments.apps.page.standalone import MODULES, files, standalone
+from pillarbox.experiments.runs.reporting.report_page import write_report
+from pillarbox.topos.base.errors import PillarboxError
 from tests.experiments.apps.page.protocol import SCHEMA, faults_of
 from tests.experiments.runs.reporting.conftest import write_run
-from topos.base.errors import PillarboxError
 
 
 @pytest.fixture(scope="module")

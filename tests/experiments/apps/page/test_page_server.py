@@ -15,14 +15,14 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from experiments.apps.page import page_sheets, process, server
-from experiments.apps.page.gate import Gate
-from experiments.apps.page.process import Page
-from experiments.apps.page.server import MOST_LETTERS, Mailbox
+from pillarbox.experiments.apps.page import page_sheets, process, server
+from pillarbox.experiments.apps.page.gate import Gate
+from pillarbox.experiments.apps.page.process import Page
+from pillarbox.experiments.apps.page.server import MOST_LETTERS, Mailbox
+from pillarbox.topos.base.errors import PillarboxError
 from tests.experiments.apps.page.protocol import SCHEMA, faults_of
 from tests.experiments.apps.page.visiting import run_client
 from tests.harness.page_client import watching
-from topos.base.errors import PillarboxError
 
 SPEC, CABLES, SERVERS = "dcell,4,1", 30, 20
 NASTY = "<img src=x onerror=alert(1)></script>"

@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-import topos
-from experiments.apps.page.shells import CREDIT
-from hosts.live.settings import LabSettings
+from pillarbox import topos
+from pillarbox.experiments.apps.page.shells import CREDIT
+from pillarbox.hosts.live.settings import LabSettings
+from pillarbox.topos.base.errors import PillarboxError
 from tests.experiments.apps.page.visiting import visited
 from tests.harness.page_client import Client, watching
-from topos.base.errors import PillarboxError
 
 pytestmark = pytest.mark.root
 PATIENCE_S = 60.0
 
 
 def at_lab(folder: Path, visit: Callable[[Any, str], Awaitable[None]]) -> None:
-    from experiments.lab.emulation.local_fabric import running
+    from pillarbox.experiments.lab.emulation.local_fabric import running
 
     with running(topos.parse("bcube,2,1"), LabSettings(), folder / "lab") as lab:
         lab.wait_converged()

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-import topos
-from experiments.apps.page.traffic import WorkloadTraffic
+from pillarbox import topos
+from pillarbox.experiments.apps.page.traffic import WorkloadTraffic
 
 PAIRS = [["0.0", "0.1"], ["1.0", "1.1"]]
 STEP_BYTES = 12_500  # in 0.1 s: 1 Mbit/s

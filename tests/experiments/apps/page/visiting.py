@@ -7,9 +7,9 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from experiments.apps.page import process
-from experiments.apps.page.process import Page
-from experiments.runs.control.client import ask
+from pillarbox.experiments.apps.page import process
+from pillarbox.experiments.apps.page.process import Page
+from pillarbox.experiments.runs.control.client import ask
 
 PATIENCE_S = 60.0
 
@@ -37,7 +37,7 @@ def visited(
     lab: Any, visit: Callable[[Any, str], Coroutine[Any, Any, None]], requests: Any = None
 ) -> None:
     """Open the page of a lab that runs, and let somebody visit it who may operate."""
-    from experiments.runs.control.service import Service
+    from pillarbox.experiments.runs.control.service import Service
 
     service = Service(lab, requests)
     door = process.opened()

@@ -6,9 +6,9 @@ import numpy
 import pytest
 from click.testing import CliRunner
 
-import topos
-from experiments.apps.papers.ours import adaptation
-from experiments.apps.papers.ours.adaptation import (
+from pillarbox import topos
+from pillarbox.experiments.apps.papers.ours import adaptation
+from pillarbox.experiments.apps.papers.ours.adaptation import (
     BCUBE,
     CASES,
     DPILLAR,
@@ -18,12 +18,12 @@ from experiments.apps.papers.ours.adaptation import (
     WITHOUT,
     measure,
 )
-from experiments.apps.papers.shared.figure import find
-from experiments.cli.commands.gap import command
-from experiments.models.comparison.throughput_gap import compute_throughput_gap
-from experiments.models.fluid.directed_links import Routes
-from experiments.runs.reporting.reproduced.result import Settings
-from topos.base.errors import PillarboxError
+from pillarbox.experiments.apps.papers.shared.figure import find
+from pillarbox.experiments.cli.commands.gap import command
+from pillarbox.experiments.models.comparison.throughput_gap import compute_throughput_gap
+from pillarbox.experiments.models.fluid.directed_links import Routes
+from pillarbox.experiments.runs.reporting.reproduced.result import Settings
+from pillarbox.topos.base.errors import PillarboxError
 
 
 def test_the_random_part_lets_flows_settle(tmp_path: Path) -> None:

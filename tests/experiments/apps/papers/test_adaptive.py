@@ -2,11 +2,16 @@
 
 from pathlib import Path
 
-from experiments.apps.papers.ours import adaptive
-from experiments.apps.papers.shared.degradation import SERVERS, SWITCHES
-from experiments.apps.papers.shared.draws import Runs
-from experiments.apps.papers.shared.figure import find, verdict
-from experiments.runs.reporting.reproduced.result import AGREES, DIFFERS, UNDECIDED, Settings
+from pillarbox.experiments.apps.papers.ours import adaptive
+from pillarbox.experiments.apps.papers.shared.degradation import SERVERS, SWITCHES
+from pillarbox.experiments.apps.papers.shared.draws import Runs
+from pillarbox.experiments.apps.papers.shared.figure import find, verdict
+from pillarbox.experiments.runs.reporting.reproduced.result import (
+    AGREES,
+    DIFFERS,
+    UNDECIDED,
+    Settings,
+)
 
 
 def test_tar_finds_ways_that_tor_has_not() -> None:

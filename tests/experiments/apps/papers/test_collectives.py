@@ -6,20 +6,29 @@ from pathlib import Path
 
 import pytest
 
-import topos
-from experiments.apps.papers.ours import collectives
-from experiments.apps.papers.shared import live_figure
-from experiments.models.fluid.collective import phases_duration_s, transfer_end_times_s
-from experiments.models.fluid.directed_links import link_count, routes_of
-from experiments.models.fluid.ideal import header_bytes, header_efficiency, static_paths
-from experiments.models.fluid.rates import MaxMin
-from experiments.models.workloads.collectives.bound import all_reduce_share
-from experiments.models.workloads.collectives.phases import Phase, of_digits, of_ring
-from experiments.models.workloads.collectives.plan import plan_for
-from experiments.models.workloads.collectives.schedules import bml_threads, halving_schedule
-from experiments.models.workloads.workload import Workload
-from experiments.runs.plans.experiment import Experiment
-from experiments.runs.reporting.reproduced.result import AGREES, DIFFERS, Reproduction, Settings
+from pillarbox import topos
+from pillarbox.experiments.apps.papers.ours import collectives
+from pillarbox.experiments.apps.papers.shared import live_figure
+from pillarbox.experiments.models.fluid.collective import phases_duration_s, transfer_end_times_s
+from pillarbox.experiments.models.fluid.directed_links import link_count, routes_of
+from pillarbox.experiments.models.fluid.ideal import header_bytes, header_efficiency, static_paths
+from pillarbox.experiments.models.fluid.rates import MaxMin
+from pillarbox.experiments.models.workloads.collectives.bound import all_reduce_share
+from pillarbox.experiments.models.workloads.collectives.phases import Phase, of_digits, of_ring
+from pillarbox.experiments.models.workloads.collectives.plan import plan_for
+from pillarbox.experiments.models.workloads.collectives.schedules import (
+    bml_threads,
+    halving_schedule,
+)
+from pillarbox.experiments.models.workloads.workload import Workload
+from pillarbox.experiments.runs.plans.experiment import Experiment
+from pillarbox.experiments.runs.reporting.reproduced.result import (
+    AGREES,
+    DIFFERS,
+    Reproduction,
+    Settings,
+)
+from pillarbox.topos.base.errors import PillarboxError
 from tests.experiments.apps.papers.test_reproductions import (
     MadeUp,
     of,
@@ -28,7 +37,6 @@ from tests.experiments.apps.papers.test_reproductions import (
     row,
     twice,
 )
-from topos.base.errors import PillarboxError
 
 BML, SERVERS = "BML, BCube", "parameter servers, fat-tree"
 

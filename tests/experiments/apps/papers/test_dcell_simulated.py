@@ -5,11 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from experiments.apps.papers import figure
-from experiments.apps.papers.dcell import failures, readings
-from experiments.apps.papers.dcell import lengths as dcell_table1
-from experiments.apps.papers.shared.figure import Claim, Figure, find, verdict, with_paper_values
-from experiments.runs.reporting.reproduced.result import (
+from pillarbox.experiments.apps.papers import figure
+from pillarbox.experiments.apps.papers.dcell import failures, readings
+from pillarbox.experiments.apps.papers.dcell import lengths as dcell_table1
+from pillarbox.experiments.apps.papers.shared.figure import (
+    Claim,
+    Figure,
+    find,
+    verdict,
+    with_paper_values,
+)
+from pillarbox.experiments.runs.reporting.reproduced.result import (
     AGREES,
     DIFFERS,
     ERRATUM,
@@ -17,7 +23,7 @@ from experiments.runs.reporting.reproduced.result import (
     Point,
     Settings,
 )
-from topos.dcell import DCell
+from pillarbox.topos.dcell import DCell
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from experiments.apps.papers.dcell import theorem5 as dcell_theorem5
-from experiments.apps.papers.dcell.theorem5 import LevelLoads, Theorem5Task, measure
-from experiments.apps.papers.shared.figure import find
-from experiments.runs.reporting.reproduced.result import CLAIM_HOLDS, DIFFERS, Settings
-from topos.dcell import DCell
+from pillarbox.experiments.apps.papers.dcell import theorem5 as dcell_theorem5
+from pillarbox.experiments.apps.papers.dcell.theorem5 import LevelLoads, Theorem5Task, measure
+from pillarbox.experiments.apps.papers.shared.figure import find
+from pillarbox.experiments.runs.reporting.reproduced.result import CLAIM_HOLDS, DIFFERS, Settings
+from pillarbox.topos.dcell import DCell
 
 
 def worked_out(n: int, k: int) -> list[int]:

@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy
 import pytest
 
-from experiments.apps.papers import figure
-from experiments.apps.papers.bcube import degradation as bcube_fig8
-from experiments.apps.papers.ours import six
-from experiments.apps.papers.shared import degradation
-from experiments.apps.papers.shared.degradation import SERVERS, SWITCHES, measure
-from experiments.apps.papers.shared.draws import Runs
-from experiments.apps.papers.shared.figure import find, verdict
-from experiments.runs.reporting.reproduced.result import (
+from pillarbox.experiments.apps.papers import figure
+from pillarbox.experiments.apps.papers.bcube import degradation as bcube_fig8
+from pillarbox.experiments.apps.papers.ours import six
+from pillarbox.experiments.apps.papers.shared import degradation
+from pillarbox.experiments.apps.papers.shared.degradation import SERVERS, SWITCHES, measure
+from pillarbox.experiments.apps.papers.shared.draws import Runs
+from pillarbox.experiments.apps.papers.shared.figure import find, verdict
+from pillarbox.experiments.runs.reporting.reproduced.result import (
     AGREES,
     CLAIM_HOLDS,
     DIFFERS,

@@ -8,17 +8,17 @@ from pathlib import Path
 import numpy
 import pytest
 
-import topos
-from experiments.apps import papers as reproductions
-from experiments.apps.papers.dpillar import lengths, loads, paths, readings
-from experiments.apps.papers.shared import paper_tables
-from experiments.apps.papers.shared.draws import Runs, values_by_run
-from experiments.apps.papers.shared.figure import FIGURES
-from experiments.models.comparison import table_checks
-from experiments.models.comparison.table_checks import Erratum, PaperTable, TableCheck
-from experiments.models.simulator.failure_sets import draw
-from experiments.models.simulator.flow_arrays import random_flows
-from experiments.runs.reporting.reproduced.result import (
+from pillarbox import topos
+from pillarbox.experiments.apps import papers as reproductions
+from pillarbox.experiments.apps.papers.dpillar import lengths, loads, paths, readings
+from pillarbox.experiments.apps.papers.shared import paper_tables
+from pillarbox.experiments.apps.papers.shared.draws import Runs, values_by_run
+from pillarbox.experiments.apps.papers.shared.figure import FIGURES
+from pillarbox.experiments.models.comparison import table_checks
+from pillarbox.experiments.models.comparison.table_checks import Erratum, PaperTable, TableCheck
+from pillarbox.experiments.models.simulator.failure_sets import draw
+from pillarbox.experiments.models.simulator.flow_arrays import random_flows
+from pillarbox.experiments.runs.reporting.reproduced.result import (
     AGREES,
     CLAIM_HOLDS,
     DIFFERS,
@@ -26,9 +26,9 @@ from experiments.runs.reporting.reproduced.result import (
     Reproduction,
     Settings,
 )
-from hosts.base.failures import Failures
-from hosts.dpillar.paths import mp_paths, pairing_tunnels, sp_path
-from topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE, DPillar
+from pillarbox.hosts.base.failures import Failures
+from pillarbox.hosts.dpillar.paths import mp_paths, pairing_tunnels, sp_path
+from pillarbox.topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE, DPillar
 
 
 @pytest.fixture

@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy
 import pytest
 
-import topos
-from experiments.apps.papers.ficonn import flows, readings, size
-from experiments.apps.papers.ficonn.flows import TAR, TOR, FlowDraw, RoundSample
-from experiments.apps.papers.shared.figure import Figure, find
-from experiments.runs.reporting.reproduced.result import AGREES, DIFFERS, Settings
-from topos.ficonn import FiConn
+from pillarbox import topos
+from pillarbox.experiments.apps.papers.ficonn import flows, readings, size
+from pillarbox.experiments.apps.papers.ficonn.flows import TAR, TOR, FlowDraw, RoundSample
+from pillarbox.experiments.apps.papers.shared.figure import Figure, find
+from pillarbox.experiments.runs.reporting.reproduced.result import AGREES, DIFFERS, Settings
+from pillarbox.topos.ficonn import FiConn
 
 SMALL = FiConn(8, 2)  # 11 FiConn_1s of 40 servers
 

@@ -6,10 +6,14 @@ from typing import Any
 
 import pytest
 
-from experiments.apps import papers as reproductions
-from experiments.apps.papers.shared.quantities import MINIMUM_RTO_S, reads_of
-from experiments.models.fluid.ideal import header_efficiency
-from experiments.runs.reporting.reproduced.result import CLAIM_HOLDS, DIFFERS, Reproduction
+from pillarbox.experiments.apps import papers as reproductions
+from pillarbox.experiments.apps.papers.shared.quantities import MINIMUM_RTO_S, reads_of
+from pillarbox.experiments.models.fluid.ideal import header_efficiency
+from pillarbox.experiments.runs.reporting.reproduced.result import (
+    CLAIM_HOLDS,
+    DIFFERS,
+    Reproduction,
+)
 from tests.experiments.apps.papers.test_reproductions import (
     MadeUp,
     of,

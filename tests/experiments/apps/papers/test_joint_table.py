@@ -2,9 +2,9 @@
 
 import pytest
 
-from experiments.apps.papers.shared.figure import Claim
-from experiments.apps.papers.shared.joint_table import joint_table, relative_deviation
-from experiments.runs.reporting.reproduced.result import AGREES, DIFFERS, UNDECIDED, Point
+from pillarbox.experiments.apps.papers.shared.figure import Claim
+from pillarbox.experiments.apps.papers.shared.joint_table import joint_table, relative_deviation
+from pillarbox.experiments.runs.reporting.reproduced.result import AGREES, DIFFERS, UNDECIDED, Point
 
 
 def claim(ours: float, spread: float = 0.0, paper: float = 4.0, **bounds: bool) -> Claim:

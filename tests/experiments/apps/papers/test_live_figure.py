@@ -8,16 +8,17 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from experiments.apps import papers as reproductions
-from experiments.apps.papers.shared import live_figure
-from experiments.cli.main import cli
-from experiments.runs.plans.values import made
-from experiments.runs.reporting.reproduced.result import (
+from pillarbox.experiments.apps import papers as reproductions
+from pillarbox.experiments.apps.papers.shared import live_figure
+from pillarbox.experiments.cli.main import cli
+from pillarbox.experiments.runs.plans.values import made
+from pillarbox.experiments.runs.reporting.reproduced.result import (
     CLAIM_HOLDS,
     DIFFERS,
     Reproduction,
     Settings,
 )
+from pillarbox.topos.base.errors import PillarboxError
 from tests.experiments.apps.papers.test_reproductions import (
     LIVE,
     MadeUp,
@@ -26,7 +27,6 @@ from tests.experiments.apps.papers.test_reproductions import (
     row,
     twice,
 )
-from topos.base.errors import PillarboxError
 
 PAGE = (Path(__file__).parents[4] / "docs" / "papers.md").read_text()
 (FILE,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
@@ -136,7 +136,7 @@ def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
 
 
 def test_other_data_makes_a_figure_again(file: Path) -> None:
-    from experiments.apps.papers.shared import figure_cache
+    from pillarbox.experiments.apps.papers.shared import figure_cache
 
     settings = Settings(Path())
     before = figure_cache.inputs_of(reproductions.figure(str(file)), settings)

@@ -10,22 +10,22 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from experiments.apps import papers as reproductions
-from experiments.apps.papers.shared import degradation, figure_cache, live_experiments
-from experiments.apps.papers.shared.figure import Claim, Figure, Made
-from experiments.base.files import only_writer
-from experiments.cli.main import cli
-from experiments.models.simulator import sweeps
-from experiments.models.simulator.sweeps import LIVE
-from experiments.models.workloads.workload import Workload
-from experiments.runs.plans.experiment import Experiment, System
-from experiments.runs.plans.values import plain
-from experiments.runs.reporting import style
-from experiments.runs.reporting.reproduced.page import kept
-from experiments.runs.reporting.reproduced.result import AGREES, Point, Settings
-from experiments.runs.trials.records import MANIFEST
-from experiments.runs.trials.store import write_json
-from topos.base.errors import PillarboxError
+from pillarbox.experiments.apps import papers as reproductions
+from pillarbox.experiments.apps.papers.shared import degradation, figure_cache, live_experiments
+from pillarbox.experiments.apps.papers.shared.figure import Claim, Figure, Made
+from pillarbox.experiments.base.files import only_writer
+from pillarbox.experiments.cli.main import cli
+from pillarbox.experiments.models.simulator import sweeps
+from pillarbox.experiments.models.simulator.sweeps import LIVE
+from pillarbox.experiments.models.workloads.workload import Workload
+from pillarbox.experiments.runs.plans.experiment import Experiment, System
+from pillarbox.experiments.runs.plans.values import plain
+from pillarbox.experiments.runs.reporting import style
+from pillarbox.experiments.runs.reporting.reproduced.page import kept
+from pillarbox.experiments.runs.reporting.reproduced.result import AGREES, Point, Settings
+from pillarbox.experiments.runs.trials.records import MANIFEST
+from pillarbox.experiments.runs.trials.store import write_json
+from pillarbox.topos.base.errors import PillarboxError
 
 
 class Counted:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from experiments.apps import papers as reproductions
-from experiments.apps.papers.shared import relay_cost, relay_figures
-from experiments.runs.reporting.reproduced.result import (
+from pillarbox.experiments.apps import papers as reproductions
+from pillarbox.experiments.apps.papers.shared import relay_cost, relay_figures
+from pillarbox.experiments.runs.reporting.reproduced.result import (
     CLAIM_HOLDS,
     DIFFERS,
     UNDECIDED,

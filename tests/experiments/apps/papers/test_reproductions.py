@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-import topos
-from experiments.apps import papers as reproductions
-from experiments.apps.papers.shared import live_experiments, live_figure
-from experiments.apps.papers.shared.figure import Made, figure
-from experiments.apps.papers.shared.quantities import Part
-from experiments.models.comparison import speedups
-from experiments.runs.plans.values import made
-from experiments.runs.reporting.reproduced.result import (
+from pillarbox import topos
+from pillarbox.experiments.apps import papers as reproductions
+from pillarbox.experiments.apps.papers.shared import live_experiments, live_figure
+from pillarbox.experiments.apps.papers.shared.figure import Made, figure
+from pillarbox.experiments.apps.papers.shared.quantities import Part
+from pillarbox.experiments.models.comparison import speedups
+from pillarbox.experiments.runs.plans.values import made
+from pillarbox.experiments.runs.reporting.reproduced.result import (
     AGREES,
     CLAIM_HOLDS,
     DIFFERS,
@@ -23,11 +23,11 @@ from experiments.runs.reporting.reproduced.result import (
     Reproduction,
     Settings,
 )
-from hosts.base.algorithms import route
-from hosts.base.failures import parse_failures
-from hosts.base.timers import PAPER
-from hosts.dcell.paths import group, group_sizes
-from topos.base.errors import PillarboxError
+from pillarbox.hosts.base.algorithms import route
+from pillarbox.hosts.base.failures import parse_failures
+from pillarbox.hosts.base.timers import PAPER
+from pillarbox.hosts.dcell.paths import group, group_sizes
+from pillarbox.topos.base.errors import PillarboxError
 
 LIVE = {
     *("dcell-fig11", "dcell-fig12", "bcube-fig9", "bcube-fig10", "bcube-fig11", "dpillar-fig7"),
@@ -49,7 +49,7 @@ class MadeUp:
     def __getattr__(self, table: str) -> Any:
         if table.startswith("__"):
             raise AttributeError(table)
-        from experiments.runs.trials.records import columns, frame
+        from pillarbox.experiments.runs.trials.records import columns, frame
 
         whole = {name: 0 for name, kind in columns(table).items() if kind == "int64"}
         return frame(table, ({**whole, **row} for row in self._tables.get(table, [])))
@@ -348,7 +348,7 @@ EACH, ONE = "one of each group", "all of one group"
 
 def many(share: float) -> Reproduction:
     """Return what comes of sources that reach so much of all their ports with one of each group."""
-    from experiments.models.fluid.ideal import header_bytes, header_efficiency
+    from pillarbox.experiments.models.fluid.ideal import header_bytes, header_efficiency
 
     settings = Settings(Path(), rate_mbit=100.0)
     parts = live_figure.experiments(plan_of("one-to-many"), settings, "one-to-many")
@@ -410,7 +410,7 @@ def test_a_connection_through_everything_live(tmp_path: Path) -> None:
     settings = Settings(tmp_path, rate_mbit=5.0, quick=True, say=lambda _: None)
     found = reproductions.figure("dcell-fig11").reproduce(settings)
     (folder,) = tmp_path.iterdir()
-    from experiments.runs.trials.records import load
+    from pillarbox.experiments.runs.trials.records import load
 
     done = load(folder)
     assert list(done.events.event) == ["cut", "healed", "kill", "revive"]

@@ -5,8 +5,12 @@ from __future__ import annotations
 import pandas
 import pytest
 
-from experiments.runs.reporting import long_flows
-from experiments.runs.reporting.reproduced.result import CLAIM_HOLDS, DIFFERS, Reproduction
+from pillarbox.experiments.runs.reporting import long_flows
+from pillarbox.experiments.runs.reporting.reproduced.result import (
+    CLAIM_HOLDS,
+    DIFFERS,
+    Reproduction,
+)
 from tests.experiments.apps.papers.test_reproductions import (
     MadeUp,
     of,

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from experiments.apps.papers.ours.tcp_at_scale import SIZES, spec_of, tcp_at_scale
-from experiments.apps.papers.shared.figure import find
-from experiments.runs.reporting.reproduced.result import CLAIM_HOLDS, Settings
-from topos.base.spec import parse
+from pillarbox.experiments.apps.papers.ours.tcp_at_scale import SIZES, spec_of, tcp_at_scale
+from pillarbox.experiments.apps.papers.shared.figure import find
+from pillarbox.experiments.runs.reporting.reproduced.result import CLAIM_HOLDS, Settings
+from pillarbox.topos.base.spec import parse
 
 
 def test_networks_have_the_servers_they_are_asked_for() -> None:

@@ -7,12 +7,12 @@ from typing import Any, cast
 import pandas
 import pytest
 
-import topos
-from experiments.apps.papers.shared import fault_effects
-from experiments.apps.papers.shared.reordering import COUNTERS, LARGEST, counted_by_trial
-from experiments.apps.papers.today import crossbars, mesh, multipath, rails
-from experiments.runs.reporting.reproduced.result import Point
-from hosts.base.algorithms import route
+from pillarbox import topos
+from pillarbox.experiments.apps.papers.shared import fault_effects
+from pillarbox.experiments.apps.papers.shared.reordering import COUNTERS, LARGEST, counted_by_trial
+from pillarbox.experiments.apps.papers.today import crossbars, mesh, multipath, rails
+from pillarbox.experiments.runs.reporting.reproduced.result import Point
+from pillarbox.hosts.base.algorithms import route
 
 
 @pytest.mark.parametrize(("size", "domains"), [(2, 3), (4, 4), (8, 2)])

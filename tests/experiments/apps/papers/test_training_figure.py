@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy
 import pytest
 
-import topos
-from experiments.apps.papers.today.training import (
+from pillarbox import topos
+from pillarbox.experiments.apps.papers.today.training import (
     BUDGET_USD,
     FAILED,
     NETWORKS,
@@ -19,8 +19,8 @@ from experiments.apps.papers.today.training import (
     measured,
     servers_of_groups,
 )
-from experiments.models.comparison.prices import LIAO, network_bill
-from experiments.models.simulator.failure_sets import FailedNodes
+from pillarbox.experiments.models.comparison.prices import LIAO, network_bill
+from pillarbox.experiments.models.simulator.failure_sets import FailedNodes
 
 
 @pytest.mark.parametrize("network", NETWORKS.values(), ids=NETWORKS)

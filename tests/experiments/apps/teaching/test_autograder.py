@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from experiments.apps.teaching import grading_engine
-from experiments.apps.teaching.release import solutions_in
-from experiments.apps.teaching.sheet_catalogue import sheet_of
-from experiments.base.files import CHECKOUT
-from experiments.cli.commands.sheets import command
+from pillarbox.experiments.apps.teaching import grading_engine
+from pillarbox.experiments.apps.teaching.release import solutions_in
+from pillarbox.experiments.apps.teaching.sheet_catalogue import sheet_of
+from pillarbox.experiments.base.files import CHECKOUT
+from pillarbox.experiments.cli.commands.sheets import command
+from pillarbox.topos.base.errors import PillarboxError
 from tests.vagrant.labs.test_answers import model_of
-from topos.base.errors import PillarboxError
 
 ANSWERS = CHECKOUT / "tests" / "vagrant" / "labs" / "answers"
 
@@ -27,8 +27,8 @@ pytestmark = pytest.mark.skipif(
 # A machine on which the seal is not whole.
 UNSEALED = """
 import functools, sys
-from experiments.cli.main import main
-from experiments.apps.teaching import child, grading_engine
+from pillarbox.experiments.cli.main import main
+from pillarbox.experiments.apps.teaching import child, grading_engine
 without = ["landlock", "calls", "user"]
 grading_engine.ChildKeeper = functools.partial(child.ChildKeeper, without=without)
 main(sys.argv[1:])
@@ -57,7 +57,7 @@ def test_gradescope_grades_a_submission(tmp_path: Path) -> None:
     user = {"email": "ada@example.org", "name": "Ada", "sid": None}
     (tmp_path / "submission_metadata.json").write_text(json.dumps({"users": [user]}))
 
-    def results(program: str = f"{sys.executable} -m experiments") -> dict[str, object]:
+    def results(program: str = f"{sys.executable} -m pillarbox") -> dict[str, object]:
         environment = {**os.environ, "AUTOGRADER": str(tmp_path), "PILLARBOX": program}
         run = [sys.executable, str(source / "run_autograder")]
         subprocess.run(run, cwd=source / "pillarbox", env=environment, check=True, timeout=200)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from experiments.apps.teaching import cabling, grading_engine
-from experiments.apps.teaching.sheet_catalogue import sheet_of
-from experiments.cli.commands.grade_all import command
+from pillarbox.experiments.apps.teaching import cabling, grading_engine
+from pillarbox.experiments.apps.teaching.sheet_catalogue import sheet_of
+from pillarbox.experiments.cli.commands.grade_all import command
 from tests.vagrant.labs.test_answers import LABS, WRONG, filled_in, model_of, wrong
 
 KINDS = ("model", "partial", "wrong", "hostile", "copied")

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from experiments.apps.teaching import grading_engine
-from experiments.cli.commands.grade_all import command
-from topos.base.errors import PillarboxError
+from pillarbox.experiments.apps.teaching import grading_engine
+from pillarbox.experiments.cli.commands.grade_all import command
+from pillarbox.topos.base.errors import PillarboxError
 
 ANSWERS = Path(__file__).parents[3] / "vagrant" / "labs" / "answers"
 MODEL = (ANSWERS / "lab1" / "model.py").read_text()

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-import topos
-from experiments.apps.teaching.class_network import (
+from pillarbox import topos
+from pillarbox.experiments.apps.teaching.class_network import (
     PAGE,
     POINTS,
     assigned_seats,
@@ -18,17 +18,17 @@ from experiments.apps.teaching.class_network import (
     read_faults,
     standard_routing,
 )
-from experiments.apps.teaching.class_router import MOST_VISITS
-from experiments.base.interpreter import module_command
-from experiments.cli.commands.class_network import command
-from experiments.lab.emulation.packet_tracing import MOST_PAIRS
-from hosts.live.forwarder import TRACES
-from topos.base.errors import PillarboxError
+from pillarbox.experiments.apps.teaching.class_router import MOST_VISITS
+from pillarbox.experiments.base.interpreter import module_command
+from pillarbox.experiments.cli.commands.class_network import command
+from pillarbox.experiments.lab.emulation.packet_tracing import MOST_PAIRS
+from pillarbox.hosts.live.forwarder import TRACES
+from pillarbox.topos.base.errors import PillarboxError
 
 NETWORK = topos.parse("bcube,2,1")
 BCUBE = """
-from hosts.base.hop_by_hop import HopByHop
-from hosts.base.path import Step
+from pillarbox.hosts.base.hop_by_hop import HopByHop
+from pillarbox.hosts.base.path import Step
 
 class Mine(HopByHop):
     def next_step(self, destination, came_by):
@@ -48,7 +48,9 @@ HOSTILE = {
     "loops": BCUBE + "        \n    def outgoing(self, *_):\n        while True: pass\n",
     "hoards": BCUBE + "\n    def send(self, *_):\n        return [bytes(1000)] + [*range(10**9)]\n",
     "floods": BCUBE.replace(
-        "class", "from hosts.base.actions import Send\nfrom hosts.wire.frame import Frame\nclass", 1
+        "class",
+        "from pillarbox.hosts.base.actions import Send\nfrom pillarbox.hosts.wire.frame import Frame\nclass",
+        1,
     )
     + """
     def poll(self, now):
@@ -182,7 +184,7 @@ def run_class(
 ) -> subprocess.CompletedProcess[str]:
     words = ["class-network", spec, str(folder), "--out", str(out), *options]
     ran = subprocess.run(
-        module_command("experiments", *words),
+        module_command("pillarbox", *words),
         input=lines,
         capture_output=True,
         text=True,

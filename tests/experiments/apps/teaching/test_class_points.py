@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import topos
-from experiments.apps.teaching.class_points import (
+from pillarbox import topos
+from pillarbox.experiments.apps.teaching.class_points import (
     NOT_PASSED_ON,
     Packet,
     Score,
     add_packets,
     packet_of,
 )
-from hosts.base.failures import NONE, Failures
+from pillarbox.hosts.base.failures import NONE, Failures
 
 NETWORK = topos.parse("bcube,2,1")  # servers 0-1 and 2-3 share a switch, and 0-2 and 1-3
 LOST = {"delivered": False, "dropped": "", "lost_to": "", "lost_port": None}

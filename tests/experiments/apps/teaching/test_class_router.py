@@ -6,24 +6,24 @@ from typing import Any
 
 import pytest
 
-import topos
-from experiments.apps.teaching import child, class_router
-from experiments.apps.teaching.class_router import ClassRouter, write_router
-from hosts.base.actions import Action, Deliver, Drop, Send
-from hosts.base.load import router_from_file
-from hosts.base.path import Step
-from hosts.base.router import is_heart_beat
-from hosts.bcube.plain import BCubeRouting
-from hosts.wire.frame import ETH_IP, Frame
-from hosts.wire.marks import udp_packet
+from pillarbox import topos
+from pillarbox.experiments.apps.teaching import child, class_router
+from pillarbox.experiments.apps.teaching.class_router import ClassRouter, write_router
+from pillarbox.hosts.base.actions import Action, Deliver, Drop, Send
+from pillarbox.hosts.base.load import router_from_file
+from pillarbox.hosts.base.path import Step
+from pillarbox.hosts.base.router import is_heart_beat
+from pillarbox.hosts.bcube.plain import BCubeRouting
+from pillarbox.hosts.wire.frame import ETH_IP, Frame
+from pillarbox.hosts.wire.marks import udp_packet
 
 NETWORK = topos.parse("bcube,2,1")
 PEER, RELAYED = 1, 3  # servers next to server 0, and two hops from it
 HEAD = """
-from hosts.base.actions import EVERYONE, Deliver, Drop, Send
-from hosts.base.hop_by_hop import HopByHop
-from hosts.base.path import Step
-from hosts.wire.frame import Frame
+from pillarbox.hosts.base.actions import EVERYONE, Deliver, Drop, Send
+from pillarbox.hosts.base.hop_by_hop import HopByHop
+from pillarbox.hosts.base.path import Step
+from pillarbox.hosts.wire.frame import Frame
 
 class Mine(HopByHop):
     def next_step(self, destination, came_by):

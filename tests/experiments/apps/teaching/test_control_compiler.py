@@ -12,13 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from experiments.apps.teaching import control_compiler
-from experiments.apps.teaching.child import StudentError
-from experiments.apps.teaching.control_compiler import FILE, compiled_control, wrong_include
-from experiments.lab.linux.congestion import in_kernel
-from hosts.linux.bpf import BpfError
-from hosts.linux.struct_ops import CongestionControl
-from topos.base.errors import PillarboxError
+from pillarbox.experiments.apps.teaching import control_compiler
+from pillarbox.experiments.apps.teaching.child import StudentError
+from pillarbox.experiments.apps.teaching.control_compiler import (
+    FILE,
+    compiled_control,
+    wrong_include,
+)
+from pillarbox.experiments.lab.linux.congestion import in_kernel
+from pillarbox.hosts.linux.bpf import BpfError
+from pillarbox.hosts.linux.struct_ops import CongestionControl
+from pillarbox.topos.base.errors import PillarboxError
 
 ANSWERS = Path(__file__).parents[3] / "vagrant" / "labs" / "answers"
 MODEL = (ANSWERS / "lab11" / "model.bpf.c").read_text()

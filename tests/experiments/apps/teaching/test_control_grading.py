@@ -16,18 +16,23 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from experiments.apps.teaching import autograder, control_grading, grading_engine, submissions
-from experiments.apps.teaching.control_grading import (
+from pillarbox.experiments.apps.teaching import (
+    autograder,
+    control_grading,
+    grading_engine,
+    submissions,
+)
+from pillarbox.experiments.apps.teaching.control_grading import (
     GradedControl,
     graded_control,
     validated_measurements,
 )
-from experiments.apps.teaching.labs import control_runs, lab11
-from experiments.apps.teaching.labs.control_runs import FlowMeasurement
-from experiments.apps.teaching.sheet_catalogue import sheet_of
-from experiments.cli.commands import grade, grade_all
-from experiments.lab.linux.congestion import in_kernel, shipped
-from topos.base.errors import NotPermittedError, PillarboxError, UnsupportedError
+from pillarbox.experiments.apps.teaching.labs import control_runs, lab11
+from pillarbox.experiments.apps.teaching.labs.control_runs import FlowMeasurement
+from pillarbox.experiments.apps.teaching.sheet_catalogue import sheet_of
+from pillarbox.experiments.cli.commands import grade, grade_all
+from pillarbox.experiments.lab.linux.congestion import in_kernel, shipped
+from pillarbox.topos.base.errors import NotPermittedError, PillarboxError, UnsupportedError
 
 ROOT = Path(__file__).parents[4]
 SKELETON = (ROOT / "vagrant" / "labs" / lab11.FOLDER / "skeleton.bpf.c").read_text()
@@ -168,7 +173,7 @@ def test_equal_scores_share_a_rank(handed_in: Path, no_kernel: dict[str, int]) -
 
 
 def graded_class(folder: Path) -> Any:
-    from experiments.apps.teaching.class_grading import grade_all as of_class
+    from pillarbox.experiments.apps.teaching.class_grading import grade_all as of_class
 
     return of_class("11", folder, "x", threshold=0.7, jobs=2)
 

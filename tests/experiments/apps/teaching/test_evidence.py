@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from experiments.apps.teaching import grading_engine, marking, submissions
-from experiments.apps.teaching.child import StudentError
-from experiments.apps.teaching.evidence import trial_hashes
-from experiments.apps.teaching.labs import lab7
-from experiments.apps.teaching.sheet_catalogue import sheet_of
-from experiments.apps.teaching.similarity import pairs_with_same_runs
+from pillarbox.experiments.apps.teaching import grading_engine, marking, submissions
+from pillarbox.experiments.apps.teaching.child import StudentError
+from pillarbox.experiments.apps.teaching.evidence import trial_hashes
+from pillarbox.experiments.apps.teaching.labs import lab7
+from pillarbox.experiments.apps.teaching.sheet_catalogue import sheet_of
+from pillarbox.experiments.apps.teaching.similarity import pairs_with_same_runs
 from tests.vagrant.labs.runs import model_runs
 
 SHEET = sheet_of("7", "s0")

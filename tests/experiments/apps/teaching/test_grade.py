@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from experiments.apps.teaching import grading_engine, live_grading
-from experiments.apps.teaching.sheet_catalogue import numbers, sheet_of
-from experiments.cli.commands.grade import command
-from topos.base.errors import PillarboxError
+from pillarbox.experiments.apps.teaching import grading_engine, live_grading
+from pillarbox.experiments.apps.teaching.sheet_catalogue import numbers, sheet_of
+from pillarbox.experiments.cli.commands.grade import command
+from pillarbox.topos.base.errors import PillarboxError
 
 ROOT = Path(__file__).parents[4]
 ANSWERS = ROOT / "tests" / "vagrant" / "labs" / "answers"
@@ -118,7 +118,7 @@ def test_wrong_input_is_one_sentence(arguments: list[str], says: str) -> None:
 def test_marks_are_the_same_without_root(wrong: str) -> None:
     code = (
         "import os, sys; os.setgroups([]); os.setgid(65533); os.setuid(65533);"
-        "from experiments.cli.main import main; main(sys.argv[1:])"
+        "from pillarbox.experiments.cli.main import main; main(sys.argv[1:])"
     )
     arguments = ["grade", "4", "--student", "s1", wrong, "--json"]
     done = subprocess.run(
@@ -158,7 +158,7 @@ def test_live(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 CHOOSE = """
-from hosts.base.path import Step
+from pillarbox.hosts.base.path import Step
 
 def choose(source, paths, failed):
     for number, path in enumerate(paths):

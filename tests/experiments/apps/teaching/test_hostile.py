@@ -23,10 +23,15 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from experiments.apps.teaching import child, grading_engine
-from experiments.apps.teaching.child import ChildKeeper, ChildKilled, SealedChild, StudentError
-from experiments.cli.commands.grade import command
-from topos.base.errors import PillarboxError
+from pillarbox.experiments.apps.teaching import child, grading_engine
+from pillarbox.experiments.apps.teaching.child import (
+    ChildKeeper,
+    ChildKilled,
+    SealedChild,
+    StudentError,
+)
+from pillarbox.experiments.cli.commands.grade import command
+from pillarbox.topos.base.errors import PillarboxError
 
 ANSWERS = Path(__file__).parents[3] / "vagrant" / "labs" / "answers"
 MEMORY_BYTES = 32 << 20

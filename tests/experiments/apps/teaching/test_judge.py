@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from experiments.apps.teaching import forbidden_actions, judge
-from experiments.apps.teaching.judge import JudgeFailure, Seal, run_judge, run_judges
-from topos.base.errors import PillarboxError
+from pillarbox.experiments.apps.teaching import forbidden_actions, judge
+from pillarbox.experiments.apps.teaching.judge import JudgeFailure, Seal, run_judge, run_judges
+from pillarbox.topos.base.errors import PillarboxError
 
 
 def right(_: Seal) -> dict[str, Any]:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments.apps.teaching import grading_engine, live_grading
-from experiments.apps.teaching.sheet_catalogue import sheet_of
+from pillarbox.experiments.apps.teaching import grading_engine, live_grading
+from pillarbox.experiments.apps.teaching.sheet_catalogue import sheet_of
 from tests.vagrant.labs.test_answers import model_of
 
 ANSWERS = Path(__file__).parents[3] / "vagrant" / "labs" / "answers"

@@ -6,9 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from experiments.apps.teaching import child, grading_engine, layers
-from experiments.apps.teaching.child import ChildKeeper, ChildKilled, SealedChild, StudentError
-from experiments.apps.teaching.sheet_catalogue import sheet_of
+from pillarbox.experiments.apps.teaching import child, grading_engine, layers
+from pillarbox.experiments.apps.teaching.child import (
+    ChildKeeper,
+    ChildKilled,
+    SealedChild,
+    StudentError,
+)
+from pillarbox.experiments.apps.teaching.sheet_catalogue import sheet_of
 
 MODEL = Path(__file__).parents[3] / "vagrant" / "labs" / "answers" / "lab1" / "model.py"
 SHEET = sheet_of("1", "s0")
@@ -63,7 +68,7 @@ def lists(place): return os.listdir(place)
 def writes():
     with open("mine", "w") as file: file.write("x")
 def kills(process): os.kill(process, 9)
-def answers(): import hosts.dpillar.paths
+def answers(): import pillarbox.hosts.dpillar.paths
 def connects(port):
     import socket
     socket.create_connection(("127.0.0.1", port), 1)
@@ -76,7 +81,7 @@ def grows():
 @pytest.fixture
 def keeper(monkeypatch: pytest.MonkeyPatch) -> Iterator[ChildKeeper]:
     monkeypatch.setattr(child, "MEMORY_BYTES", 32 << 20)
-    with ChildKeeper(BEHAVIOURS, ["topos.dpillar"], ["dpillar,4,2"]) as keeper:
+    with ChildKeeper(BEHAVIOURS, ["pillarbox.topos.dpillar"], ["dpillar,4,2"]) as keeper:
         yield keeper
 
 
@@ -124,7 +129,7 @@ def test_stopped(
         ("thread", (), "RuntimeError"),
         ("nest", (), "RecursionError"),
         ("nonsense", (), "TypeError"),
-        ("answers", (), "not for this lab, which may import topos.dpillar"),
+        ("answers", (), "not for this lab, which may import pillarbox.topos.dpillar"),
         ("missing", (), "no function missing"),
         ("echo", (), r"TypeError: .*missing 1 required"),
         ("reads", (__file__,), "PermissionError"),

@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from experiments.apps.teaching.child import ChildKeeper, StudentError
-from experiments.apps.teaching.grading_engine import Work
-from experiments.apps.teaching.labs import lab8
-from experiments.apps.teaching.recorded_network import RecordedNetwork
-from experiments.apps.teaching.sheet_catalogue import sheet_of
-from topos.base.check import problems
+from pillarbox.experiments.apps.teaching.child import ChildKeeper, StudentError
+from pillarbox.experiments.apps.teaching.grading_engine import Work
+from pillarbox.experiments.apps.teaching.labs import lab8
+from pillarbox.experiments.apps.teaching.recorded_network import RecordedNetwork
+from pillarbox.experiments.apps.teaching.sheet_catalogue import sheet_of
+from pillarbox.topos.base.check import problems
 
 ANSWERS = Path(__file__).parents[3] / "vagrant" / "labs" / "answers" / "lab8"
 MODEL = (ANSWERS / "model.py").read_text()
 HEAD = """
-from topos.base.polymorphic import NOTHING
-from topos.base.topology import Bound, Plug, Topology
+from pillarbox.topos.base.polymorphic import NOTHING
+from pillarbox.topos.base.topology import Bound, Plug, Topology
 
 class Mine(Topology):
     examples = ("mine,4", "mine,6")

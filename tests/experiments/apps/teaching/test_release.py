@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from experiments.apps.teaching.grading_engine import suffix_of
-from experiments.apps.teaching.release import solutions_in, write_release
-from experiments.apps.teaching.sheet_catalogue import numbers, sheet_of
-from experiments.base.files import CHECKOUT
-from topos.base.errors import PillarboxError
+from pillarbox.experiments.apps.teaching.grading_engine import suffix_of
+from pillarbox.experiments.apps.teaching.release import solutions_in, write_release
+from pillarbox.experiments.apps.teaching.sheet_catalogue import numbers, sheet_of
+from pillarbox.experiments.base.files import CHECKOUT
+from pillarbox.topos.base.errors import PillarboxError
 
 ANSWERS = CHECKOUT / "tests" / "vagrant" / "labs" / "answers"
 
@@ -27,7 +27,7 @@ def test_a_release_has_the_labs_and_no_solution(tmp_path: Path) -> None:
         folder, skeleton = f"vagrant/labs/{lab.FOLDER}", f"skeleton{suffix_of(lab)}"
         assert {f"{folder}/README.md", f"{folder}/{skeleton}"} <= {*files}
     shown = subprocess.run(
-        [sys.executable, "-m", "experiments", "grade", "2", "--student", "ada", "--show"],
+        [sys.executable, "-m", "pillarbox", "grade", "2", "--student", "ada", "--show"],
         cwd=tmp_path / "students",
         capture_output=True,
         text=True,

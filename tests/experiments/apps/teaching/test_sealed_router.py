@@ -2,21 +2,21 @@
 
 import pytest
 
-import topos
-from experiments.apps.teaching import grading_engine
-from experiments.apps.teaching.child import ChildKeeper
-from experiments.apps.teaching.routed_packets import routed_trips
-from experiments.apps.teaching.sealed_router import NO_ACTION, WRONG_SERVER, arrived_path
-from experiments.apps.teaching.sheet_catalogue import sheet_of
-from hosts.base.failures import NONE
-from hosts.memory.memory_network import Trip
+from pillarbox import topos
+from pillarbox.experiments.apps.teaching import grading_engine
+from pillarbox.experiments.apps.teaching.child import ChildKeeper
+from pillarbox.experiments.apps.teaching.routed_packets import routed_trips
+from pillarbox.experiments.apps.teaching.sealed_router import NO_ACTION, WRONG_SERVER, arrived_path
+from pillarbox.experiments.apps.teaching.sheet_catalogue import sheet_of
+from pillarbox.hosts.base.failures import NONE
+from pillarbox.hosts.memory.memory_network import Trip
 
 NETWORK = topos.parse("dpillar,4,2")
 HEAD = """
-from hosts.base.actions import Deliver, Drop, Send
-from hosts.base.hop_by_hop import HopByHop
-from hosts.base.path import Step
-from hosts.wire.frame import Frame
+from pillarbox.hosts.base.actions import Deliver, Drop, Send
+from pillarbox.hosts.base.hop_by_hop import HopByHop
+from pillarbox.hosts.base.path import Step
+from pillarbox.hosts.wire.frame import Frame
 
 met = []
 
@@ -28,7 +28,11 @@ class Mine(HopByHop):
                 return Step(port, destination)
         return None
 """
-MODULES = ["hosts.base.hop_by_hop", "hosts.base.path", "hosts.wire.frame"]
+MODULES = [
+    "pillarbox.hosts.base.hop_by_hop",
+    "pillarbox.hosts.base.path",
+    "pillarbox.hosts.wire.frame",
+]
 
 
 def sent(source: str, *pairs: tuple[int, int]) -> list[Trip]:
@@ -96,7 +100,7 @@ def test_delivery_without_a_way_does_not_count() -> None:
     def outgoing(self, packet, flow, destination, now):
         return []
     def poll(self, now):
-        from hosts.wire.marks import udp_packet
+        from pillarbox.hosts.wire.marks import udp_packet
         return [*super().poll(now), Deliver(udp_packet(self.topology, 0, self.server, serial=0))]
 """
     (trip,) = sent(HEAD + body, (0, near(0)))
@@ -104,7 +108,7 @@ def test_delivery_without_a_way_does_not_count() -> None:
 
 
 def test_router_that_never_rests_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("experiments.apps.teaching.sealed_router.MOST_QUESTIONS", 2000)
+    monkeypatch.setattr("pillarbox.experiments.apps.teaching.sealed_router.MOST_QUESTIONS", 2000)
     body = """
     @property
     def next_poll(self):

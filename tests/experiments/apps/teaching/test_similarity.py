@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from experiments.apps.teaching import grading_engine, similarity
-from experiments.apps.teaching.sheet_catalogue import sheet_of
-from experiments.apps.teaching.similarity import (
+from pillarbox.experiments.apps.teaching import grading_engine, similarity
+from pillarbox.experiments.apps.teaching.sheet_catalogue import sheet_of
+from pillarbox.experiments.apps.teaching.similarity import (
     THRESHOLD,
     SimilarPair,
     fingerprints,

@@ -13,10 +13,10 @@ import numpy
 import pytest
 from click.testing import CliRunner
 
-import topos
-from experiments.base import text
-from experiments.cli.main import cli
-from experiments.models.comparison import (
+from pillarbox import topos
+from pillarbox.experiments.base import text
+from pillarbox.experiments.cli.main import cli
+from pillarbox.experiments.models.comparison import (
     all_networks,
     network_measures,
     papers,
@@ -26,10 +26,10 @@ from experiments.models.comparison import (
     table_checks,
     tabulated,
 )
-from experiments.models.comparison import bisection as cuts
-from topos.base.errors import PillarboxError
-from topos.base.spec import small
-from topos.base.topology import Topology
+from pillarbox.experiments.models.comparison import bisection as cuts
+from pillarbox.topos.base.errors import PillarboxError
+from pillarbox.topos.base.spec import small
+from pillarbox.topos.base.topology import Topology
 
 SMALL = ["bcube,4,1", "dcell,3,1", "dpillar,4,3", "ficonn,4,1", "fattree,4", "tree,4,3"]
 SMALL += [spec for spec in small() if spec not in SMALL]

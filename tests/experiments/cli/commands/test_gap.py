@@ -8,12 +8,12 @@ from itertools import permutations
 import pytest
 from click.testing import CliRunner, Result
 
-import topos
-from experiments.cli.main import cli
-from experiments.models.comparison.throughput_gap import compute_throughput_gap
-from experiments.models.fluid import linear_program
-from hosts.base.failures import parse_failures
-from topos.base.errors import PillarboxError
+from pillarbox import topos
+from pillarbox.experiments.cli.main import cli
+from pillarbox.experiments.models.comparison.throughput_gap import compute_throughput_gap
+from pillarbox.experiments.models.fluid import linear_program
+from pillarbox.hosts.base.failures import parse_failures
+from pillarbox.topos.base.errors import PillarboxError
 
 
 def run(*arguments: str) -> Result:

@@ -7,10 +7,10 @@ import json
 import pytest
 from click.testing import CliRunner
 
-import topos
-from experiments.cli.main import cli
-from experiments.models.comparison.racks import ContainerDimensions, pack_into_racks
-from topos.base.errors import PillarboxError
+from pillarbox import topos
+from pillarbox.experiments.cli.main import cli
+from pillarbox.experiments.models.comparison.racks import ContainerDimensions, pack_into_racks
+from pillarbox.topos.base.errors import PillarboxError
 
 CONTAINER = "bcube,8,3,servers=2048"
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from experiments.cli.main import cli, main
+from pillarbox.experiments.cli.main import cli, main
 
 
 def path(*arguments: str) -> Result:

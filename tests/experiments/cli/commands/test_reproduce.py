@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-import experiments.cli.commands.reproduce as command_module
-from experiments.apps import papers as reproductions
-from experiments.apps.papers.shared import live_experiments
-from experiments.apps.papers.shared.figure import Figure, Made
-from experiments.cli.main import cli
-from experiments.runs.reporting.reproduced.result import (
+import pillarbox.experiments.cli.commands.reproduce as command_module
+from pillarbox.experiments.apps import papers as reproductions
+from pillarbox.experiments.apps.papers.shared import live_experiments
+from pillarbox.experiments.apps.papers.shared.figure import Figure, Made
+from pillarbox.experiments.cli.main import cli
+from pillarbox.experiments.runs.reporting.reproduced.result import (
     AGREES,
     DIFFERS,
     Point,
     Reproduction,
     Settings,
 )
-from topos.base.errors import PillarboxError
+from pillarbox.topos.base.errors import PillarboxError
 
 
 def test_the_list_names_all() -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from experiments.cli.commands.simulate import CONTROLS
-from experiments.cli.main import cli
-from topos.base.errors import PillarboxError
+from pillarbox.experiments.cli.commands.simulate import CONTROLS
+from pillarbox.experiments.cli.main import cli
+from pillarbox.topos.base.errors import PillarboxError
 
 
 def run(*arguments: str) -> Result:

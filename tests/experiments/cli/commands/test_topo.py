@@ -8,8 +8,8 @@ from xml.sax.saxutils import escape
 
 import pytest
 
-import topos
-from experiments.cli.commands.topo import cable_lines, counts_as_json, counts_as_text
+from pillarbox import topos
+from pillarbox.experiments.cli.commands.topo import cable_lines, counts_as_json, counts_as_text
 
 FIELDS = {
     "spec",
@@ -26,7 +26,7 @@ FIELDS = {
 
 def pillarbox(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "experiments", *arguments],
+        [sys.executable, "-m", "pillarbox", *arguments],
         capture_output=True,
         text=True,
         timeout=150,
@@ -119,7 +119,7 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments: tuple[str, ...]) -> No
 
 def test_reader_that_stops_early_sees_no_traceback() -> None:
     with subprocess.Popen(
-        [sys.executable, "-m", "experiments", "topo", "dcell,6,2", "--cables"],
+        [sys.executable, "-m", "pillarbox", "topo", "dcell,6,2", "--cables"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     ) as ran:

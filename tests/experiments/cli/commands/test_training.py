@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from experiments.cli.commands.training import MODEL, command
-from experiments.models.workloads.training.chakra_files import read_trace, write_trace
-from experiments.models.workloads.training.trace import COMPUTE
-from experiments.models.workloads.training.training_workload import MODEL_OPTIONS
-from experiments.models.workloads.training.transformer import Transformer
-from experiments.runs.trials.experiment_run import run
+from pillarbox.experiments.cli.commands.training import MODEL, command
+from pillarbox.experiments.models.workloads.training.chakra_files import read_trace, write_trace
+from pillarbox.experiments.models.workloads.training.trace import COMPUTE
+from pillarbox.experiments.models.workloads.training.training_workload import MODEL_OPTIONS
+from pillarbox.experiments.models.workloads.training.transformer import Transformer
+from pillarbox.experiments.runs.trials.experiment_run import run
+from pillarbox.topos.base.errors import PillarboxError
 from tests.experiments.models.workloads.training.drawn_trace import drawn_trace
 from tests.experiments.runs.trials.test_training import ITERATION, STEP_S, FakeIterations
 from tests.experiments.runs.trials.test_training import SMALL as SMALL_MODEL
-from topos.base.errors import PillarboxError
 
 SMALL = ["--hidden", "64", "--sequence", "32", "--layers", "2", "--micro-batches", "2"]
 

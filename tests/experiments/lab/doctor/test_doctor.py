@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from experiments.cli.main import cli
-from experiments.lab.doctor import computer, kernel, programs
-from experiments.lab.doctor.finding import LESS, MISSING, OK, UNKNOWN, Finding, Probe
-from experiments.lab.traffic.iperf3 import version
-from hosts.linux import user_namespace
-from topos.base.errors import PillarboxError
+from pillarbox.experiments.cli.main import cli
+from pillarbox.experiments.lab.doctor import computer, kernel, programs
+from pillarbox.experiments.lab.doctor.finding import LESS, MISSING, OK, UNKNOWN, Finding, Probe
+from pillarbox.experiments.lab.traffic.iperf3 import version
+from pillarbox.hosts.linux import user_namespace
+from pillarbox.topos.base.errors import PillarboxError
 
 
 def check(probe: Probe) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-import topos
-from topos.base.errors import PillarboxError
+from pillarbox import topos
+from pillarbox.topos.base.errors import PillarboxError
 
 pytestmark = pytest.mark.root
 SO_RCVBUFFORCE, SO_TIMESTAMPNS = 33, 35
@@ -22,7 +22,7 @@ SO_RCVBUFFORCE, SO_TIMESTAMPNS = 33, 35
 def lab(spec: str, **options: Any) -> Any:
     from mininet.log import setLogLevel
 
-    from experiments.lab.emulation.lab_network import LabNet
+    from pillarbox.experiments.lab.emulation.lab_network import LabNet
 
     setLogLevel("critical")
     return LabNet(topos.parse(spec), forwarders=False, **options)
@@ -32,7 +32,7 @@ class Listener:
     """What a host's forwarder hears of its cables, by the names of its ports."""
 
     def __init__(self, host: Any) -> None:
-        from hosts.live.devices import CarrierEvents
+        from pillarbox.hosts.live.devices import CarrierEvents
 
         with host.namespace:
             self.carriers = CarrierEvents()
@@ -77,7 +77,7 @@ def direct(net: Any) -> None:
 
 @pytest.mark.parametrize(("other", "port"), [("s0", "h0-eth0"), ("h3", "h0-eth1")])
 def test_a_cut_is_seen_at_once_and_so_is_its_repair(other: str, port: str) -> None:
-    from experiments.lab.emulation.active_faults import Faults
+    from pillarbox.experiments.lab.emulation.active_faults import Faults
 
     with lab("dcell,3,1") as net:
         direct(net)
@@ -98,7 +98,7 @@ def test_a_cut_is_seen_at_once_and_so_is_its_repair(other: str, port: str) -> No
 
 
 def test_both_servers_of_a_direct_cable_see_it_cut() -> None:
-    from experiments.lab.emulation.active_faults import Faults
+    from pillarbox.experiments.lab.emulation.active_faults import Faults
 
     with lab("dcell,3,1") as net:
         events = listen(net["h3"])
@@ -107,7 +107,7 @@ def test_both_servers_of_a_direct_cable_see_it_cut() -> None:
 
 
 def test_carrier_loss_takes_milliseconds_because_indexes_differ() -> None:
-    from experiments.lab.emulation.active_faults import Faults
+    from pillarbox.experiments.lab.emulation.active_faults import Faults
 
     with lab("dcell,3,1") as net:
         events = listen(net["h0"])
@@ -124,7 +124,7 @@ def test_carrier_loss_takes_milliseconds_because_indexes_differ() -> None:
 
 @pytest.mark.parametrize(("other", "ip"), [("s0", "10.0.0.2"), ("h3", "10.9.0.2")])
 def test_a_silent_cut_changes_no_carrier(other: str, ip: str) -> None:
-    from experiments.lab.emulation.active_faults import Faults
+    from pillarbox.experiments.lab.emulation.active_faults import Faults
 
     with lab("dcell,3,1") as net:
         direct(net)
@@ -141,7 +141,7 @@ def test_a_silent_cut_changes_no_carrier(other: str, ip: str) -> None:
 
 
 def test_a_silent_cut_stops_both_directions() -> None:
-    from experiments.lab.emulation.active_faults import Faults
+    from pillarbox.experiments.lab.emulation.active_faults import Faults
 
     with lab("tree,2,1") as net:
         h0, h1 = net["h0"], net["h1"]
@@ -157,7 +157,7 @@ def test_a_silent_cut_stops_both_directions() -> None:
 
 
 def test_a_stopped_switch_is_dark_and_comes_back() -> None:
-    from experiments.lab.emulation.active_faults import Faults
+    from pillarbox.experiments.lab.emulation.active_faults import Faults
 
     with lab("bcube,2,1") as net:
         faults = Faults(net)
@@ -174,7 +174,7 @@ def test_a_stopped_switch_is_dark_and_comes_back() -> None:
 
 
 def test_a_stopped_rack_is_cut_off_entirely() -> None:
-    from experiments.lab.emulation.active_faults import Faults
+    from pillarbox.experiments.lab.emulation.active_faults import Faults
 
     with lab("dcell,3,1") as net:
         faults = Faults(net)
@@ -188,7 +188,7 @@ def test_a_stopped_rack_is_cut_off_entirely() -> None:
 
 
 def test_a_cable_works_when_its_last_fault_is_undone() -> None:
-    from experiments.lab.emulation.active_faults import Faults
+    from pillarbox.experiments.lab.emulation.active_faults import Faults
 
     with lab("bcube,2,1") as net:
         faults, intf = Faults(net), net["h0"].intf("h0-eth0")
@@ -211,7 +211,7 @@ def test_a_cable_works_when_its_last_fault_is_undone() -> None:
 
 
 def test_what_cannot_be_cut_is_told() -> None:
-    from experiments.lab.emulation.active_faults import Faults
+    from pillarbox.experiments.lab.emulation.active_faults import Faults
 
     with lab("bcube,2,1") as net:
         faults = Faults(net)
@@ -247,7 +247,7 @@ def received_of(sender: Any, receiver: Any, count: int, size: int) -> int:
 
 
 def test_frames_are_lost_in_one_direction_only() -> None:
-    from experiments.lab.emulation.active_faults import Faults
+    from pillarbox.experiments.lab.emulation.active_faults import Faults
 
     with lab("tree,2,1") as net:
         h0, h1 = net["h0"], net["h1"]
@@ -262,7 +262,7 @@ def test_frames_are_lost_in_one_direction_only() -> None:
 
 
 def test_bit_errors_lose_long_frames_and_duplicates_arrive_twice() -> None:
-    from experiments.lab.emulation.active_faults import Faults
+    from pillarbox.experiments.lab.emulation.active_faults import Faults
 
     with lab("tree,2,1", rate_mbit=None) as net:
         h0, h1, faults = net["h0"], net["h1"], Faults(net)
@@ -288,7 +288,7 @@ def test_bit_errors_lose_long_frames_and_duplicates_arrive_twice() -> None:
 
 
 def test_a_flapping_cable_loses_its_carrier_in_turns_until_it_is_repaired() -> None:
-    from experiments.lab.emulation.active_faults import Faults
+    from pillarbox.experiments.lab.emulation.active_faults import Faults
 
     with lab("tree,2,1") as net:
         events, faults = listen(net["h0"]), Faults(net)
@@ -337,7 +337,7 @@ def arrivals_at(ip: str, sender: Any, receiver: Any, count: int) -> list[tuple[i
 def test_late_frames_arrive_once_each_after_frames_sent_later(
     spec: str, delay: str | None, cable: tuple[str, str], ips: dict[str, str]
 ) -> None:
-    from experiments.lab.emulation.active_faults import Faults
+    from pillarbox.experiments.lab.emulation.active_faults import Faults
 
     with lab(spec, rate_mbit=None, delay=delay) as net:
         if spec == "dcell,3,1":

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from hosts.base.faults import read
+from pillarbox.hosts.base.faults import read
+from pillarbox.topos.base.spec import parse
 from tests.benches import after_faults
 from tests.benches.after_faults import faults_of, ping_losses_of_fault
 from tests.experiments.labs import PLANES, lab_of, wait_until
-from topos.base.spec import parse
 
 pytestmark = pytest.mark.root
 

@@ -19,13 +19,13 @@ from typing import Any
 
 import pytest
 
-import topos
-from experiments.lab.emulation.kits import OPENFLOW_KITS, missing_kit
-from experiments.lab.emulation.switch_tables import tables
-from hosts.base.failures import Failures
-from hosts.base.faults import Fault
-from hosts.linux.calls import duplicate_from_process
-from topos.base.errors import PillarboxError
+from pillarbox import topos
+from pillarbox.experiments.lab.emulation.kits import OPENFLOW_KITS, missing_kit
+from pillarbox.experiments.lab.emulation.switch_tables import tables
+from pillarbox.hosts.base.failures import Failures
+from pillarbox.hosts.base.faults import Fault
+from pillarbox.hosts.linux.calls import duplicate_from_process
+from pillarbox.topos.base.errors import PillarboxError
 
 ROOT = Path(topos.__file__).parents[1]
 PORT = 9
@@ -40,8 +40,8 @@ def lab(
 ) -> Iterator[Any]:
     from mininet.log import setLogLevel
 
-    from experiments.lab.emulation.local_fabric import running
-    from hosts.live.settings import LabSettings
+    from pillarbox.experiments.lab.emulation.local_fabric import running
+    from pillarbox.hosts.live.settings import LabSettings
 
     setLogLevel("critical")
     kit = plane if plane in OPENFLOW_KITS else ""
@@ -52,7 +52,7 @@ def lab(
 
 
 def needs_ovs(kit: str = "") -> pytest.MarkDecorator:
-    from experiments.lab.emulation.ovs import missing_ovs_parts
+    from pillarbox.experiments.lab.emulation.ovs import missing_ovs_parts
 
     lack = missing_ovs_parts(kit)
     return pytest.mark.skipif(bool(lack), reason=lack or "it is here")
@@ -69,8 +69,8 @@ def live_paths(
 
     With each stands the time to live that was left of 64; 0 if the packet was lost.
     """
-    from experiments.lab.observe.switch_tracing import SwitchTracer
-    from hosts.wire.marks import udp_payload
+    from pillarbox.experiments.lab.observe.switch_tracing import SwitchTracer
+    from pillarbox.hosts.wire.marks import udp_payload
 
     found: list[tuple[list[str], int]] = []
     came: Counter[bytes] = Counter()
@@ -344,7 +344,7 @@ def test_open_vswitch_keeps_the_shapers_of_cables(tmp_path: Path) -> None:
 @pytest.mark.root
 @needs_ovs()
 def test_frames_may_wait_in_the_queues_of_all_cables(tmp_path: Path) -> None:
-    from experiments.lab.emulation import ovs
+    from pillarbox.experiments.lab.emulation import ovs
 
     with lab("tree,2,2", tmp_path, plane="ovs") as live:
         if live.switches.datapath == ovs.KERNEL:
@@ -375,7 +375,7 @@ def test_open_vswitch_ends_with_its_lab(tmp_path: Path) -> None:
 
 @pytest.mark.root
 def test_what_cannot_be_had_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from experiments.lab.emulation import ovs
+    from pillarbox.experiments.lab.emulation import ovs
 
     for spec, routing, plane, told in [
         ("fattree,4", "dfr", "auto", "no routing 'dfr': there are two-level, hashed, shortest"),
@@ -383,7 +383,9 @@ def test_what_cannot_be_had_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ]:
         with pytest.raises(PillarboxError, match=told), lab(spec, tmp_path, routing, plane):
             pass
-    monkeypatch.setattr("experiments.lab.emulation.kits._is_installed", lambda kit: kit == "ryu")
+    monkeypatch.setattr(
+        "pillarbox.experiments.lab.emulation.kits._is_installed", lambda kit: kit == "ryu"
+    )
     assert missing_kit() == missing_kit("ryu") == ""
     assert missing_kit("os-ken") == "os-ken is not installed: sudo ./pillarbox setup openflow"
     monkeypatch.setattr(ovs.shutil, "which", lambda program: None)

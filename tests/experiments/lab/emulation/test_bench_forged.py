@@ -7,16 +7,16 @@ from random import Random
 
 import pytest
 
-import topos
-from experiments.lab.emulation.defaults import usual_routing
-from hosts.base.algorithms import route
-from hosts.live import lab_programs
-from hosts.memory.frame_devices import FrameHop
-from hosts.wire.frame import ETH_IP
-from hosts.wire.ipv4 import IP_IN_IP, Ipv4Header
-from hosts.wire.marks import serial_of
+from pillarbox import topos
+from pillarbox.experiments.lab.emulation.defaults import usual_routing
+from pillarbox.hosts.base.algorithms import route
+from pillarbox.hosts.live import lab_programs
+from pillarbox.hosts.memory.frame_devices import FrameHop
+from pillarbox.hosts.wire.frame import ETH_IP
+from pillarbox.hosts.wire.ipv4 import IP_IN_IP, Ipv4Header
+from pillarbox.hosts.wire.marks import serial_of
+from pillarbox.topos.base.topology import Topology
 from tests.benches import forged
-from topos.base.topology import Topology
 
 NO_EBPF = lab_programs.available()
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-import topos
+from pillarbox import topos
 from tests.benches import scale, soak
 from tests.benches._traffic import ClientConnection, Stream, _pattern
 
@@ -62,8 +62,8 @@ def test_scale_leaves_out_what_there_is_no_memory_for(monkeypatch: pytest.Monkey
 
 @pytest.mark.root
 def test_soak_sees_a_crash_and_a_loss_that_nobody_counted(tmp_path: Path) -> None:
-    from experiments.lab.emulation.local_fabric import running
-    from hosts.live.settings import LabSettings
+    from pillarbox.experiments.lab.emulation.local_fabric import running
+    from pillarbox.hosts.live.settings import LabSettings
 
     with running(topos.parse("bcube,2,1"), LabSettings(plane="python"), tmp_path / "lab") as lab:
         lab.wait_converged()

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from experiments.lab.linux import sandbox
+from pillarbox.experiments.lab.linux import sandbox
 
 pytestmark = pytest.mark.root
 # Runs on record have cgroups, and those are the machine's: a sandbox has none of its own.
@@ -25,11 +25,11 @@ ROOT = Path(__file__).parents[4]
 BUILDER = """
 import signal
 import sys
-import topos
+from pillarbox import topos
 {begin}
 from mininet.log import setLogLevel
-from experiments.lab.emulation.lab_network import LabNet
-from experiments.lab.emulation.resizing import resize
+from pillarbox.experiments.lab.emulation.lab_network import LabNet
+from pillarbox.experiments.lab.emulation.resizing import resize
 setLogLevel("critical")
 sys.stdout.write("begun\\n")
 sys.stdout.flush()
@@ -41,9 +41,13 @@ while True:
     net["h1"].popen("sleep 1000")
     net.stop()
 """
-SANDBOXED = BUILDER.format(begin="from experiments.lab.linux import sandbox; sandbox.enter()")
-RECORDED = BUILDER.format(begin="from experiments.lab.linux import sweep; sweep.SweptLab.begin()")
-EVERYTHING = "import sys; from experiments.cli.main import main; main(sys.argv[1:])"
+SANDBOXED = BUILDER.format(
+    begin="from pillarbox.experiments.lab.linux import sandbox; sandbox.enter()"
+)
+RECORDED = BUILDER.format(
+    begin="from pillarbox.experiments.lab.linux import sweep; sweep.SweptLab.begin()"
+)
+EVERYTHING = "import sys; from pillarbox.experiments.cli.main import main; main(sys.argv[1:])"
 
 
 def start(code: str) -> subprocess.Popen[str]:
@@ -73,7 +77,7 @@ def processes() -> dict[int, str]:
 
 
 def links() -> set[str]:
-    from experiments.lab.linux.namespaces import fabric
+    from pillarbox.experiments.lab.linux.namespaces import fabric
 
     return {link.name for link in fabric().netlink.links()}
 
@@ -180,7 +184,7 @@ def test_killed_on_record_at_any_moment_it_is_swept(seed: int) -> None:
 @on_record
 @pytest.mark.usefixtures("_no_cgroup_left")
 def test_clean_removes_dead_runs_and_no_living_one() -> None:
-    from experiments.lab.linux import sweep
+    from pillarbox.experiments.lab.linux import sweep
 
     mount_own_run()
     make_foreign()
@@ -213,7 +217,7 @@ def test_clean_removes_dead_runs_and_no_living_one() -> None:
 
 
 def run_group(slot: int) -> int:
-    from experiments.lab.linux.namespaces import FIRST_GROUP
+    from pillarbox.experiments.lab.linux.namespaces import FIRST_GROUP
 
     return FIRST_GROUP + slot
 
@@ -231,8 +235,8 @@ def test_clean_tells_of_what_it_cannot_explain() -> None:
 @on_record
 @pytest.mark.usefixtures("_no_cgroup_left")
 def test_two_runs_at_once_have_different_indexes_and_groups() -> None:
-    from experiments.lab.linux import sweep
-    from experiments.lab.linux.namespaces import fabric
+    from pillarbox.experiments.lab.linux import sweep
+    from pillarbox.experiments.lab.linux.namespaces import fabric
 
     mount_own_run()
     with sweep.registered_lab() as first:

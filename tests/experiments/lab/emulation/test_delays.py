@@ -11,12 +11,12 @@ from unittest.mock import Mock
 
 import pytest
 
-from experiments.lab.linux.delays import DelayedDirection, sendable
-from hosts.wire.bcube import BCubeHeader, Hop
-from hosts.wire.dcn import DcnHeader, Protocol
-from hosts.wire.frame import ETH_DCN, ETH_IP
-from hosts.wire.header_layout import checksum
-from hosts.wire.ipv4 import Ipv4Header, Tunnel, decapsulate, encapsulate
+from pillarbox.experiments.lab.linux.delays import DelayedDirection, sendable
+from pillarbox.hosts.wire.bcube import BCubeHeader, Hop
+from pillarbox.hosts.wire.dcn import DcnHeader, Protocol
+from pillarbox.hosts.wire.frame import ETH_DCN, ETH_IP
+from pillarbox.hosts.wire.header_layout import checksum
+from pillarbox.hosts.wire.ipv4 import Ipv4Header, Tunnel, decapsulate, encapsulate
 
 LOST, SENT = bytes(10) + b"lost", bytes(10) + b"sent"  # with empty headers of packet sockets
 

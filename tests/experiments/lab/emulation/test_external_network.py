@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-import topos
+from pillarbox import topos
+from pillarbox.topos.base.errors import PillarboxError
 from tests.experiments.labs import PLANES, wait_until
 from tests.experiments.runs.control.test_commands import pillarbox
-from topos.base.errors import PillarboxError
 
 pytestmark = pytest.mark.root
 
@@ -56,9 +56,9 @@ def fetched(host: Any, ip: str) -> list[str]:
 def test_clients_outside_and_inside_survive_the_loss_of_a_gateway(
     plane: str, tmp_path: Path
 ) -> None:
-    from experiments.lab.emulation import external_network
-    from experiments.lab.emulation.local_fabric import running
-    from hosts.live.settings import LabSettings
+    from pillarbox.experiments.lab.emulation import external_network
+    from pillarbox.experiments.lab.emulation.local_fabric import running
+    from pillarbox.hosts.live.settings import LabSettings
 
     bcube = topos.parse("bcube,4,1")
     gateways = [bcube.server(name) for name in GATEWAYS]
@@ -102,9 +102,9 @@ def test_clients_outside_and_inside_survive_the_loss_of_a_gateway(
 
 
 def test_only_routing_that_knows_gateways_has_them(tmp_path: Path) -> None:
-    from experiments.lab.emulation.lab import Lab
-    from experiments.lab.emulation.local_fabric import LocalFabric
-    from hosts.live.settings import LabSettings
+    from pillarbox.experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.lab.emulation.local_fabric import LocalFabric
+    from pillarbox.hosts.live.settings import LabSettings
 
     with pytest.raises(PillarboxError, match="dfr of dcell,4,1 has no gateways: use BCube's bsr"):
         Lab(topos.parse("dcell,4,1"), LabSettings(), tmp_path, gateways=[3], fabric=LocalFabric())

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-import topos
-from experiments.lab.emulation import forwarders
-from experiments.lab.emulation.defaults import chosen_plane
-from hosts.live.settings import MOST_AT_ONCE, LabSettings
+from pillarbox import topos
+from pillarbox.experiments.lab.emulation import forwarders
+from pillarbox.experiments.lab.emulation.defaults import chosen_plane
+from pillarbox.hosts.live.settings import MOST_AT_ONCE, LabSettings
+from pillarbox.topos.base.errors import PillarboxError
 from tests.experiments.labs import EBPF, WAIT_S, wait_until
-from topos.base.errors import PillarboxError
 
 pytestmark = pytest.mark.root
 
@@ -92,8 +92,8 @@ def test_only_so_many_start_at_a_time(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_who_was_never_heard_is_missed_once_all_have_had_time_to_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from experiments.lab.emulation.lab import Lab
-    from experiments.lab.emulation.local_fabric import LocalFabric
+    from pillarbox.experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.lab.emulation.local_fabric import LocalFabric
 
     monkeypatch.setattr(forwarders, "START_EACH_S", PATIENCE_S)
     lab = Lab(topos.parse("dcell,4,1"), LabSettings(plane="ebpf"), tmp_path, fabric=LocalFabric())
@@ -114,7 +114,7 @@ def test_who_was_never_heard_is_missed_once_all_have_had_time_to_start(
 def test_a_machine_without_tun_has_only_the_python_plane(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hosts.live.devices.TUN", tmp_path / "tun")
+    monkeypatch.setattr("pillarbox.hosts.live.devices.TUN", tmp_path / "tun")
     assert chosen_plane("auto") == "python"
     with pytest.raises(PillarboxError, match="modprobe tun"):
         chosen_plane("ebpf")

@@ -9,8 +9,8 @@ from typing import Any
 import networkx
 import pytest
 
-import topos
-from experiments.lab.emulation.lab_network import switches_form_loops
+from pillarbox import topos
+from pillarbox.experiments.lab.emulation.lab_network import switches_form_loops
 from tests.experiments.labs import PLANES, lab_of, wait_until
 
 
@@ -53,7 +53,7 @@ def test_loops_are_found_in_each_fabric_of_switches(
 
 def lost_pings(lab: Any) -> int:
     """Return the number of pairs of servers between which a ping is lost."""
-    from experiments.runs.control.queries import pingall
+    from pillarbox.experiments.runs.control.queries import pingall
 
     found = pingall(lab)
     assert found["sent"] == lab.topology.servers * (lab.topology.servers - 1)

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-import topos
-from experiments.lab.emulation.lab import Lab
-from experiments.lab.emulation.local_fabric import running
-from hosts.live.devices import BROADCAST_MAC, PROTOCOL_AT
-from hosts.live.settings import LabSettings
-from hosts.wire.dcn import Protocol
-from hosts.wire.frame import ETH_DCN
+from pillarbox import topos
+from pillarbox.experiments.lab.emulation.lab import Lab
+from pillarbox.experiments.lab.emulation.local_fabric import running
+from pillarbox.hosts.live.devices import BROADCAST_MAC, PROTOCOL_AT
+from pillarbox.hosts.live.settings import LabSettings
+from pillarbox.hosts.wire.dcn import Protocol
+from pillarbox.hosts.wire.frame import ETH_DCN
 from tests.experiments.labs import EBPF, PLANES, WAIT_S, lab_of, wait_until
 
 pytestmark = pytest.mark.root

@@ -20,23 +20,23 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import topos
-from hosts.base.algorithms import SHORTEST, algorithms, route
-from hosts.base.declarations import declared
-from hosts.base.failures import NONE
-from hosts.base.load import router_for
-from hosts.base.network import header_of as header_in
-from hosts.memory.tryout import network_of, packet_path
-from hosts.wire.bcube import BCubeHeader
-from hosts.wire.dcn import DcnHeader, Protocol
-from hosts.wire.frame import ETH_DCN, ETH_IP
-from hosts.wire.ipv4 import IP_IN_IP, UDP, Ipv4Header
-from hosts.wire.marks import serial_of
+from pillarbox import topos
+from pillarbox.hosts.base.algorithms import SHORTEST, algorithms, route
+from pillarbox.hosts.base.declarations import declared
+from pillarbox.hosts.base.failures import NONE
+from pillarbox.hosts.base.load import router_for
+from pillarbox.hosts.base.network import header_of as header_in
+from pillarbox.hosts.memory.tryout import network_of, packet_path
+from pillarbox.hosts.wire.bcube import BCubeHeader
+from pillarbox.hosts.wire.dcn import DcnHeader, Protocol
+from pillarbox.hosts.wire.frame import ETH_DCN, ETH_IP
+from pillarbox.hosts.wire.ipv4 import IP_IN_IP, UDP, Ipv4Header
+from pillarbox.hosts.wire.marks import serial_of
+from pillarbox.topos.base.spec import small
 from tests.experiments.labs import EBPF, WAIT_S, lab_of
-from topos.base.spec import small
 
 if TYPE_CHECKING:
-    from experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.lab.emulation.lab import Lab
 
 pytestmark = [pytest.mark.root, pytest.mark.without_root]
 
@@ -317,7 +317,7 @@ def test_super_packets_are_as_large_where_servers_relay(tmp_path: Path) -> None:
 
 
 def test_what_cannot_run_is_refused_in_a_sentence(tmp_path: Path) -> None:
-    from topos.base.errors import PillarboxError
+    from pillarbox.topos.base.errors import PillarboxError
 
     for settings, reason in (
         ({"routing": "nosuch"}, "has no routing 'nosuch'"),

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-import topos
-from experiments.models.workloads.flows import COMPLETED, FAILED, Flow, FlowResult, Interval
-from experiments.runs.plans.fault_schedule import failures_of
-from hosts.base.algorithms import route
-from hosts.live import lab_programs
+from pillarbox import topos
+from pillarbox.experiments.models.workloads.flows import (
+    COMPLETED,
+    FAILED,
+    Flow,
+    FlowResult,
+    Interval,
+)
+from pillarbox.experiments.runs.plans.fault_schedule import failures_of
+from pillarbox.hosts.base.algorithms import route
+from pillarbox.hosts.live import lab_programs
 from tests.benches import bcube16, capacity, failover, flow_setup, growth
 
 NO_EBPF = lab_programs.available()

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import topos
-from experiments.lab.emulation import convergence
-from experiments.runs.plans.fault_schedule import failures_of
-from experiments.runs.trials.trial_faults import begun
-from hosts.base.algorithms import route
-from hosts.base.faults import Fault
+from pillarbox import topos
+from pillarbox.experiments.lab.emulation import convergence
+from pillarbox.experiments.runs.plans.fault_schedule import failures_of
+from pillarbox.experiments.runs.trials.trial_faults import begun
+from pillarbox.hosts.base.algorithms import route
+from pillarbox.hosts.base.faults import Fault
+from pillarbox.topos.base.errors import PillarboxError
 from tests.benches.failover import FAULTS, latest_flow_path, path_faults
 from tests.experiments.labs import PLANES, WAIT_S, lab_of, wait_until
-from topos.base.errors import PillarboxError
 
 if TYPE_CHECKING:
-    from experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.lab.emulation.lab import Lab
 
 pytestmark = pytest.mark.root
 

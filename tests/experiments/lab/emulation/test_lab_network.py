@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-import topos
-from experiments.base.interpreter import code_command
+from pillarbox import topos
+from pillarbox.experiments.base.interpreter import code_command
+from pillarbox.topos.base.errors import PillarboxError
 from tests.experiments.labs import WAIT_S
-from topos.base.errors import PillarboxError
 
 pytestmark = pytest.mark.root
 
@@ -24,7 +24,7 @@ def lab(spec: str | None = None, **options: Any) -> Any:
     """Return a network that is made but not started."""
     from mininet.log import setLogLevel
 
-    from experiments.lab.emulation.lab_network import LabNet
+    from pillarbox.experiments.lab.emulation.lab_network import LabNet
 
     setLogLevel("critical")
     return LabNet(topos.parse(spec) if spec else None, **options)
@@ -86,7 +86,7 @@ def test_bridges_know_every_server_by_the_right_port(spec: str) -> None:
 
 
 def test_no_two_interfaces_have_the_same_index() -> None:
-    from experiments.lab.linux.namespaces import fabric
+    from pillarbox.experiments.lab.linux.namespaces import fabric
 
     with lab("dcell,4,1") as net:
         namespaces = [fabric(), *(host.namespace for host in net.hosts)]
@@ -219,8 +219,8 @@ def test_stock_mininet_with_these_classes() -> None:
     from mininet.net import Mininet
     from mininet.topolib import TreeTopo
 
-    from experiments.lab.emulation.cable_links import LabLink
-    from experiments.lab.emulation.nodes import LabHost, LabSwitch
+    from pillarbox.experiments.lab.emulation.cable_links import LabLink
+    from pillarbox.experiments.lab.emulation.nodes import LabHost, LabSwitch
 
     setLogLevel("critical")
     net = Mininet(TreeTopo(2, 2), host=LabHost, switch=LabSwitch, link=LabLink, controller=None)
@@ -235,7 +235,7 @@ def test_mn_with_these_classes(tmp_path: Path) -> None:
     root = Path(topos.__file__).parents[1]
     custom.write_text(
         f"import sys\nsys.path.insert(0, {str(root)!r})\n"
-        "from experiments.lab.emulation.nodes import LabHost, LabSwitch\n"
+        "from pillarbox.experiments.lab.emulation.nodes import LabHost, LabSwitch\n"
         "hosts, switches = {'lab': LabHost}, {'lab': LabSwitch}\n"
     )
     command = ["mn", "--custom", f"{root}/topos/custom.py,{custom}", "--topo", "tree,2,2"]
@@ -308,7 +308,7 @@ def test_what_cannot_be_had_is_refused_in_one_sentence() -> None:
 
 
 def test_in_a_namespace_with_ipv6_the_fabric_still_says_nothing() -> None:
-    from experiments.lab.linux.namespaces import set_lab_slot, write_sysctl
+    from pillarbox.experiments.lab.linux.namespaces import set_lab_slot, write_sysctl
 
     for which in ("all", "default"):
         write_sysctl(f"net/ipv6/conf/{which}/disable_ipv6", "0")
@@ -347,10 +347,10 @@ def test_switches_in_a_loop_agree_on_a_tree() -> None:
 FAILING = """
 from mininet.net import Mininet
 from mininet.topo import Topo
-from experiments.lab.emulation.cable_links import LabLink
-from experiments.lab.emulation.lab_network import LabNet
-from experiments.lab.emulation.nodes import LabHost, LabSwitch
-from topos.base.errors import PillarboxError
+from pillarbox.experiments.lab.emulation.cable_links import LabLink
+from pillarbox.experiments.lab.emulation.lab_network import LabNet
+from pillarbox.experiments.lab.emulation.nodes import LabHost, LabSwitch
+from pillarbox.topos.base.errors import PillarboxError
 
 class Failing(LabNet):
     def __init__(self):
@@ -381,8 +381,8 @@ def test_a_network_that_fails_in_its_constructor_leaves_no_bridge() -> None:
 
 
 def test_kernel_settings_are_not_held_by_a_network_that_was_never_made() -> None:
-    from experiments.lab.emulation.lab_network import LabNet
-    from experiments.lab.linux import kernel_settings
+    from pillarbox.experiments.lab.emulation.lab_network import LabNet
+    from pillarbox.experiments.lab.linux import kernel_settings
 
     subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", "/run"], check=True)
     with pytest.raises(TypeError, match="nonsense"):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.lab.emulation import lab_registry
+from pillarbox.experiments.lab.emulation import lab_registry
 
 
 @pytest.mark.root

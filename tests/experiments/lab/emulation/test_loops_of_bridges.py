@@ -4,9 +4,9 @@ from itertools import pairwise
 
 import pytest
 
-import topos
-from experiments.lab.emulation.lab_network import fdb_entries, ports_without_floods
-from hosts.base.algorithms import route
+from pillarbox import topos
+from pillarbox.experiments.lab.emulation.lab_network import fdb_entries, ports_without_floods
+from pillarbox.hosts.base.algorithms import route
 
 SPECS = ["domains,4,2", "domains,3,4", "domains,2,4,spines=1", "domains,3,3,spines=2"]
 

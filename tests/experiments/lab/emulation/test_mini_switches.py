@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-import topos
-from experiments.lab.emulation.ovs import OvsMiniSwitches, large_switch_port
+from pillarbox import topos
+from pillarbox.experiments.lab.emulation.ovs import OvsMiniSwitches, large_switch_port
+from pillarbox.topos.base.errors import PillarboxError
 from tests.experiments.lab.emulation.test_baselines import (
     SOON_S,
     assert_tcp_arrives,
@@ -18,7 +19,6 @@ from tests.experiments.lab.emulation.test_baselines import (
     needs_ovs,
     reached,
 )
-from topos.base.errors import PillarboxError
 
 EXPERIMENTAL = 0x88B6  # an ethertype for local experiments, that no forwarder takes for its own
 EVERYBODY = b"\xff" * 6
@@ -64,7 +64,7 @@ def test_servers_relay_over_mini_switches(spec: str, kind: str, tmp_path: Path) 
 
 @needs_ovs()
 def test_ports_of_the_large_switch_are_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("experiments.lab.emulation.ovs.sandbox.inside", lambda: True)
+    monkeypatch.setattr("pillarbox.experiments.lab.emulation.ovs.sandbox.inside", lambda: True)
     network = topos.parse("dcell,4,1")
     ports = OvsMiniSwitches(network, "vlan", Path("/tmp")).bridges()["chassis"]
     assert len(ports) == len({number for _, number in ports}) == 20

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.base.interpreter import code_command
+from pillarbox.experiments.base.interpreter import code_command
 
 EXAMPLES = Path("/usr/share/doc/mininet/examples")
 WAIT_S = 300
@@ -58,11 +58,11 @@ LEFT_OUT = {
 }
 RUN = """
 import runpy, sys
-from experiments.lab.linux import sandbox
+from pillarbox.experiments.lab.linux import sandbox
 sandbox.enter()
 from mininet import net
-from experiments.lab.emulation.cable_links import LabLink
-from experiments.lab.emulation.nodes import LabHost, LabSwitch
+from pillarbox.experiments.lab.emulation.cable_links import LabLink
+from pillarbox.experiments.lab.emulation.nodes import LabHost, LabSwitch
 
 usual = net.Mininet.__init__
 

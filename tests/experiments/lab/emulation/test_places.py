@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-import topos
-from experiments.lab.linux import cable_programs, kernel_settings, shaping
-from hosts.linux import netlink_numbers as nl
-from hosts.linux import tcx
+from pillarbox import topos
+from pillarbox.experiments.lab.linux import cable_programs, kernel_settings, shaping
+from pillarbox.hosts.linux import netlink_numbers as nl
+from pillarbox.hosts.linux import tcx
 from tests.experiments.labs import EBPF, PLANES, lab_of, wait_until
 
 LOOPBACK = 1
@@ -40,7 +40,7 @@ def setting_of_our_own(folder: Path, how: str = "rw") -> None:
 def test_programs_stand_in_the_order_of_their_priorities(
     priorities: tuple[int, ...], tmp_path: Path
 ) -> None:
-    from experiments.lab.linux.namespaces import fabric
+    from pillarbox.experiments.lab.linux.namespaces import fabric
 
     def standing() -> list[int]:
         return tcx.attached_program_ids(LOOPBACK, egress=False)
@@ -76,7 +76,7 @@ def test_a_lab_works_with_the_kernels_hurry_and_without(
 ) -> None:
     setting_of_our_own(tmp_path, "rw" if hurry else "ro")  # as in a container
     with lab_of("dcell,3,1", tmp_path, plane=plane, rate_mbit=10.0) as lab:
-        from experiments.lab.linux.namespaces import fabric
+        from pillarbox.experiments.lab.linux.namespaces import fabric
 
         assert fabric().places.by_filters == (not hurry)
 
@@ -103,7 +103,7 @@ def test_a_lab_works_with_the_kernels_hurry_and_without(
 def test_frames_to_servers_pass_bridges_by_where_the_kernel_hurries(
     hurry: bool, tmp_path: Path
 ) -> None:
-    from experiments.lab.emulation.lab_network import LabNet
+    from pillarbox.experiments.lab.emulation.lab_network import LabNet
 
     setting_of_our_own(tmp_path, "rw" if hurry else "ro")
     with LabNet(topos.parse("tree,2,1")) as net:

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import topos
-from hosts.base.path import Path as Route
-from hosts.base.pinned_paths import pinned_path, ports_of_ends
+from pillarbox import topos
+from pillarbox.hosts.base.path import Path as Route
+from pillarbox.hosts.base.pinned_paths import pinned_path, ports_of_ends
+from pillarbox.topos.base.addressing import End
+from pillarbox.topos.base.topology import Topology
 from tests.experiments.labs import PLANES, WAIT_S, lab_of, wait_until
 from tests.experiments.runs.control.test_commands import own_run, pillarbox, up
-from topos.base.addressing import End
-from topos.base.topology import Topology
 
 if TYPE_CHECKING:
-    from experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.lab.emulation.lab import Lab
 
 __all__ = ["own_run"]  # a fixture
 

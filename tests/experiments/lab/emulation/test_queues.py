@@ -18,20 +18,20 @@ from typing import Any
 
 import pytest
 
-import topos
-from experiments.lab.emulation import marked_queues
-from experiments.lab.emulation.marked_queues import MarkedQueues
-from experiments.lab.linux import cable_programs, queueing, shaping
-from experiments.lab.linux.queueing import KINDS, Queue, length_bytes
-from experiments.models.workloads.workload import Workload
-from experiments.runs.plans.experiment import Experiment, System
-from experiments.runs.trials.experiment_run import run
-from hosts.linux import bpf as kernel
-from hosts.live.devices import PACKET_IGNORE_OUTGOING, SOL_PACKET
-from hosts.live.settings import LabSettings
-from hosts.wire.header_layout import checksum
+from pillarbox import topos
+from pillarbox.experiments.lab.emulation import marked_queues
+from pillarbox.experiments.lab.emulation.marked_queues import MarkedQueues
+from pillarbox.experiments.lab.linux import cable_programs, queueing, shaping
+from pillarbox.experiments.lab.linux.queueing import KINDS, Queue, length_bytes
+from pillarbox.experiments.models.workloads.workload import Workload
+from pillarbox.experiments.runs.plans.experiment import Experiment, System
+from pillarbox.experiments.runs.trials.experiment_run import run
+from pillarbox.hosts.linux import bpf as kernel
+from pillarbox.hosts.live.devices import PACKET_IGNORE_OUTGOING, SOL_PACKET
+from pillarbox.hosts.live.settings import LabSettings
+from pillarbox.hosts.wire.header_layout import checksum
+from pillarbox.topos.base.errors import PillarboxError
 from tests.experiments.labs import EBPF, WAIT_S, lab_of, wait_until
-from topos.base.errors import PillarboxError
 
 ETH_ALL = 3
 RATE_MBIT = 20.0
@@ -254,8 +254,8 @@ def shown(lab: Any) -> list[dict[str, Any]]:
 @pytest.mark.root
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_port_has_the_queue_that_was_asked_for_or_says_why_not(kind: str, tmp_path: Path) -> None:
-    from experiments.lab.emulation.lab import Lab
-    from experiments.lab.emulation.local_fabric import LocalFabric, running
+    from pillarbox.experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.lab.emulation.local_fabric import LocalFabric, running
 
     settings = LabSettings(
         rate_mbit=RATE_MBIT, timers="paper", queue=kind, queue_length="30 packets"

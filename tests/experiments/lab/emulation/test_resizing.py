@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import topos
-from hosts.base.algorithms import route
-from hosts.base.faults import Fault
+from pillarbox import topos
+from pillarbox.hosts.base.algorithms import route
+from pillarbox.hosts.base.faults import Fault
+from pillarbox.topos.base.errors import PillarboxError
 from tests.experiments.lab.emulation.test_lab_faults import Stream
 from tests.experiments.labs import EBPF, lab_of, wait_until
 from tests.experiments.runs.control.test_commands import pillarbox
-from topos.base.errors import PillarboxError
 
 if TYPE_CHECKING:
-    from experiments.lab.emulation.lab import Lab
-    from experiments.lab.emulation.lab_network import LabNet
+    from pillarbox.experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.lab.emulation.lab_network import LabNet
 
 pytestmark = [pytest.mark.root, pytest.mark.without_root]
 
@@ -82,7 +82,7 @@ def check(lab: Lab) -> None:
 
 def kernel_names(net: LabNet) -> set[tuple[str, str]]:
     """Return the name and the MAC address of each bridge's ports, as the kernel has them."""
-    from experiments.lab.linux.namespaces import fabric
+    from pillarbox.experiments.lab.linux.namespaces import fabric
 
     links = list(fabric().netlink.links())
     bridges = {link.ifindex: link.name for link in links}

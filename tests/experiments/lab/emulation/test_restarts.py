@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from experiments.lab.emulation import forwarders
+from pillarbox.experiments.lab.emulation import forwarders
+from pillarbox.topos.base.errors import PillarboxError
 from tests.experiments.labs import PLANES, lab_of, wait_until
-from topos.base.errors import PillarboxError
 
 if TYPE_CHECKING:
-    from experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.lab.emulation.lab import Lab
 
 pytestmark = pytest.mark.root
 

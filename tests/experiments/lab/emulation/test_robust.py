@@ -19,12 +19,12 @@ from typing import Any
 
 import pytest
 
-import topos
-from experiments.base.processes import all_processes
-from hosts.base.actions import EVERYONE
-from hosts.base.timers import FAST
-from hosts.live.control import MOST_CLIENTS
-from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
+from pillarbox import topos
+from pillarbox.experiments.base.processes import all_processes
+from pillarbox.hosts.base.actions import EVERYONE
+from pillarbox.hosts.base.timers import FAST
+from pillarbox.hosts.live.control import MOST_CLIENTS
+from pillarbox.hosts.wire.frame import ETH_DCN, ETH_IP, Frame
 from tests.benches.fuzz_routers import CapturedFrame, damaged_frame
 
 pytestmark = pytest.mark.root
@@ -43,8 +43,8 @@ LIMIT_S = 40.0  # a guard only
 def lab_of(spec: str, folder: Path, plane: str = "python") -> Iterator[Any]:
     from mininet.log import setLogLevel
 
-    from experiments.lab.emulation.local_fabric import running
-    from hosts.live.settings import LabSettings
+    from pillarbox.experiments.lab.emulation.local_fabric import running
+    from pillarbox.hosts.live.settings import LabSettings
 
     setLogLevel("critical")
     settings = LabSettings(plane=plane, rate_mbit=None)
@@ -241,7 +241,7 @@ def told(path: Path, request: bytes) -> bytes:
 
 
 def test_hostile_requests_get_an_error_and_the_next_one_its_answer(tmp_path: Path) -> None:
-    from experiments.runs.control.service import Service
+    from pillarbox.experiments.runs.control.service import Service
 
     with lab_of("bcube,2,1", tmp_path) as lab:
         service = Service(lab)
@@ -292,7 +292,7 @@ def wait_until(condition: Any, limit_s: float = LIMIT_S) -> None:
 # -- kill -9 -------------------------------------------------------------------------------------
 
 ROOT = Path(__file__).parents[4]
-PILLARBOX = [sys.executable, "-c", "from experiments.cli.main import main; main()"]
+PILLARBOX = [sys.executable, "-c", "from pillarbox.experiments.cli.main import main; main()"]
 LABS = Path("/run/pillarbox/labs")
 THEIRS = {"lo", "s77", "s77-eth1", "theirs"}
 FAULTS = """\

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-import topos
-from hosts.live.settings import LabSettings
-from topos.base.errors import PillarboxError
-from topos.base.spec import small
+from pillarbox import topos
+from pillarbox.hosts.live.settings import LabSettings
+from pillarbox.topos.base.errors import PillarboxError
+from pillarbox.topos.base.spec import small
 
 pytestmark = pytest.mark.root
 
@@ -26,8 +26,8 @@ def carried(before: dict[str, Any], after: dict[str, Any], key: str) -> list[int
 
 @pytest.mark.parametrize("spec", small())
 def test_pings_are_counted_on_the_cables_that_they_took(spec: str, tmp_path: Path) -> None:
-    from experiments.lab.emulation.local_fabric import running
-    from experiments.lab.emulation.sampling import LabSampler
+    from pillarbox.experiments.lab.emulation.local_fabric import running
+    from pillarbox.experiments.lab.emulation.sampling import LabSampler
 
     with running(topos.parse(spec), LabSettings(), tmp_path / "lab") as lab:
         lab.wait_converged()
@@ -62,8 +62,8 @@ def test_pings_are_counted_on_the_cables_that_they_took(spec: str, tmp_path: Pat
 
 
 def test_faults_and_the_log_are_in_it(tmp_path: Path) -> None:
-    from experiments.lab.emulation.local_fabric import running
-    from experiments.lab.emulation.sampling import LabSampler
+    from pillarbox.experiments.lab.emulation.local_fabric import running
+    from pillarbox.experiments.lab.emulation.sampling import LabSampler
 
     with running(topos.parse("dcell,4,1"), LabSettings(), tmp_path / "lab") as lab:
         sampler = LabSampler(lab)
@@ -82,8 +82,8 @@ def test_faults_and_the_log_are_in_it(tmp_path: Path) -> None:
 
 
 def test_what_waits_and_is_dropped_is_at_the_port_where_it_does(tmp_path: Path) -> None:
-    from experiments.lab.emulation.local_fabric import running
-    from experiments.lab.emulation.sampling import LabSampler
+    from pillarbox.experiments.lab.emulation.local_fabric import running
+    from pillarbox.experiments.lab.emulation.sampling import LabSampler
 
     slow = LabSettings(rate_mbit=1.0, queue_length="5 packets")
     with running(topos.parse("bcube,2,1"), slow, tmp_path / "lab") as lab:
@@ -108,10 +108,10 @@ def test_what_waits_and_is_dropped_is_at_the_port_where_it_does(tmp_path: Path) 
 
 
 def test_a_cable_is_changed_and_as_usual_again(tmp_path: Path) -> None:
-    from experiments.lab.emulation.local_fabric import running
-    from experiments.lab.emulation.sampling import LabSampler
-    from experiments.models.port_bursts import burst_bytes
-    from experiments.runs.control.verbs import answer
+    from pillarbox.experiments.lab.emulation.local_fabric import running
+    from pillarbox.experiments.lab.emulation.sampling import LabSampler
+    from pillarbox.experiments.models.port_bursts import burst_bytes
+    from pillarbox.experiments.runs.control.verbs import answer
 
     with running(topos.parse("tree,2,1"), LabSettings(rate_mbit=50.0), tmp_path / "lab") as lab:
         lab.wait_converged()

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from experiments.lab.linux import sandbox
+from pillarbox.experiments.lab.linux import sandbox
 
 pytestmark = pytest.mark.root
 
 ROOT = Path(__file__).parents[4]
-ENTER = "import os, signal, sys, time\nfrom experiments.lab.linux import sandbox\nsandbox.enter()\n"
+ENTER = "import os, signal, sys, time\nfrom pillarbox.experiments.lab.linux import sandbox\nsandbox.enter()\n"
 
 
 def command(code: str) -> list[str]:
@@ -191,7 +191,9 @@ def test_a_function_runs_in_one_and_the_caller_stays_as_it_was(tmp_path: Path) -
 def test_root_without_the_right_to_make_namespaces_is_told_so() -> None:
     """Not to be root, as in a container without --privileged."""
     command = [*("setpriv", "--bounding-set=-sys_admin", "--inh-caps=-all", "--"), sys.executable]
-    code = f"import sys; sys.path[:] = {sys.path!r}; from hosts.linux.calls import unshare\n"
+    code = (
+        f"import sys; sys.path[:] = {sys.path!r}; from pillarbox.hosts.linux.calls import unshare\n"
+    )
     done = subprocess.run(
         [*command, "-I", "-c", f"{code}unshare(0x40000000)"],
         capture_output=True,

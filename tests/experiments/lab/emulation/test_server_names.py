@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import topos
+from pillarbox import topos
 
 LIMIT = struct.pack("ll", 30, 0)  # a guard only: seconds and microseconds
 
@@ -16,8 +16,8 @@ LIMIT = struct.pack("ll", 30, 0)  # a guard only: seconds and microseconds
 @pytest.mark.root
 @pytest.mark.parametrize("plane", ["python", "ebpf"])
 def test_an_address_that_no_server_has_is_refused_at_once(plane: str, tmp_path: Path) -> None:
-    from experiments.lab.emulation.local_fabric import running
-    from hosts.live.settings import LabSettings
+    from pillarbox.experiments.lab.emulation.local_fabric import running
+    from pillarbox.hosts.live.settings import LabSettings
 
     with running(topos.parse("dcell,2,1"), LabSettings(plane=plane), tmp_path / "lab") as lab:
         for address in ("4.0.0.3", "10.0.0.99"):

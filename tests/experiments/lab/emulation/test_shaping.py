@@ -16,10 +16,10 @@ from typing import Any
 import numpy
 import pytest
 
-import topos
-from experiments.runs.trust.canary_pacer import MOMENT, SO_TIMESTAMPNS
-from experiments.runs.trust.machine import between, machine
-from topos.base.errors import PillarboxError
+from pillarbox import topos
+from pillarbox.experiments.runs.trust.canary_pacer import MOMENT, SO_TIMESTAMPNS
+from pillarbox.experiments.runs.trust.machine import between, machine
+from pillarbox.topos.base.errors import PillarboxError
 
 root = pytest.mark.root
 WAIT_S = 20.0
@@ -30,7 +30,7 @@ LITTLE, MOST_TRIES = 0.01, 5
 def lab(spec: str = "tree,2,1", **options: Any) -> Any:
     from mininet.log import setLogLevel
 
-    from experiments.lab.emulation.lab_network import LabNet
+    from pillarbox.experiments.lab.emulation.lab_network import LabNet
 
     setLogLevel("critical")
     return LabNet(topos.parse(spec), forwarders=False, autoStaticArp=True, **options)
@@ -117,7 +117,7 @@ def test_a_direct_cable_has_its_rate_too() -> None:
 @pytest.mark.alone  # a late timer adds to the next burst
 @root
 def test_what_waits_leaves_in_bursts_and_no_more_at_once_than_from_a_port_at_rest() -> None:
-    from experiments.lab.linux import shaping
+    from pillarbox.experiments.lab.linux import shaping
 
     queue = shaping.DROPTAIL._replace(at_once_s=0.1)  # a frame takes 12 ms
     with lab(rate_mbit=1, queue=queue) as net:
@@ -228,7 +228,7 @@ def test_losses_are_as_many_as_asked_for() -> None:
 
 @root
 def test_a_delayed_cable_is_cut_and_mended_like_any_other() -> None:
-    from experiments.lab.emulation.active_faults import Faults
+    from pillarbox.experiments.lab.emulation.active_faults import Faults
 
     with lab(delay="1ms") as net:
         h0, faults = net["h0"], Faults(net)
@@ -257,7 +257,7 @@ def test_what_no_cable_has_is_refused(options: dict[str, Any], says: str) -> Non
 
 @root
 def test_a_delay_cannot_come_later_without_netem() -> None:
-    from experiments.lab.linux import shaping
+    from pillarbox.experiments.lab.linux import shaping
 
     if shaping.kernel_has_netem():
         pytest.skip("this kernel has netem")
@@ -291,7 +291,7 @@ def test_the_queue_of_a_switch_fills_although_senders_are_behind_it(
 
 
 def test_netem_is_asked_for_as_tc_asks_for_it() -> None:
-    from experiments.lab.linux.shaping import LinkDelay, limited
+    from pillarbox.experiments.lab.linux.shaping import LinkDelay, limited
 
     # What "tc qdisc add dev lo parent 6:1 handle 10: netem delay 5ms 1ms limit 116" sends.
     fixed = bytes.fromhex("00000000 01000000 00001000 01000600 00000000")
@@ -303,7 +303,7 @@ def test_netem_is_asked_for_as_tc_asks_for_it() -> None:
 
 @root
 def test_where_the_kernel_has_netem_it_does_the_delaying(monkeypatch: pytest.MonkeyPatch) -> None:
-    from experiments.lab.linux import shaping
+    from pillarbox.experiments.lab.linux import shaping
 
     had = shaping.kernel_has_netem()
     monkeypatch.setattr(shaping, "kernel_has_netem", lambda: True)
@@ -319,9 +319,9 @@ def test_where_the_kernel_has_netem_it_does_the_delaying(monkeypatch: pytest.Mon
 
 @root
 def test_heart_beats_go_by_the_shapers_and_other_messages_do_not() -> None:
-    from hosts.live.devices import BROADCAST_MAC, heart_beat_socket
-    from hosts.wire.dcn import DcnHeader, Protocol
-    from hosts.wire.frame import ETH_DCN
+    from pillarbox.hosts.live.devices import BROADCAST_MAC, heart_beat_socket
+    from pillarbox.hosts.wire.dcn import DcnHeader, Protocol
+    from pillarbox.hosts.wire.frame import ETH_DCN
 
     def frame(protocol: int) -> bytes:
         front = BROADCAST_MAC + bytes([2, 0, 0, 0, 0, 1]) + ETH_DCN.to_bytes(2, "big")
@@ -354,8 +354,8 @@ def test_heart_beats_go_by_the_shapers_and_other_messages_do_not() -> None:
 
 
 def test_a_delay_is_for_heart_beats_as_well() -> None:
-    from experiments.lab.linux.shaping import DELAYED_HANDLE, LinkDelay, limited
-    from hosts.live.devices import PAST_SHAPERS
+    from pillarbox.experiments.lab.linux.shaping import DELAYED_HANDLE, LinkDelay, limited
+    from pillarbox.hosts.live.devices import PAST_SHAPERS
 
     def handle(delay: LinkDelay | None) -> int:
         return int(struct.unpack_from("=I", limited(1, 10.0, delay)[0].body, 8)[0])

@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-import topos
-from experiments.lab.emulation.switch_tables import Table, adapts, tables
-from hosts.base.algorithms import route
-from hosts.base.failures import NONE, Failures
-from topos.base.topology import Topology
+from pillarbox import topos
+from pillarbox.experiments.lab.emulation.switch_tables import Table, adapts, tables
+from pillarbox.hosts.base.algorithms import route
+from pillarbox.hosts.base.failures import NONE, Failures
+from pillarbox.topos.base.topology import Topology
 
 FATTREES = ["fattree,4", "fattree,6", "fattree,4,levels=2", "fattree,4,levels=5"]
 
@@ -52,7 +52,7 @@ def test_one_way_is_the_computed_path(spec: str, routing: str) -> None:
 
 def all_computed(topology: Topology, source: int, destination: int, failures: Failures) -> set:
     """Return the nodes of each hashed way that works, by asking for many flows' paths."""
-    from hosts.fattree import hashed_path
+    from pillarbox.hosts.fattree import hashed_path
 
     paths = [hashed_path(topology, source, destination, flow) for flow in range(99)]
     return {tuple(path.nodes(topology)) for path in paths if not failures.first_on(topology, path)}

@@ -15,7 +15,7 @@ import pytest
 from tests.experiments.labs import PLANES, WAIT_S, lab_of, wait_until
 
 if TYPE_CHECKING:
-    from experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.lab.emulation.lab import Lab
 
 pytestmark = [pytest.mark.root, pytest.mark.without_root]
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-import topos
-from experiments.lab.emulation.kits import application_file, kit_of_files
-from experiments.lab.emulation.setting_checks import check_settings
-from hosts.base.faults import Fault
-from hosts.live.settings import LabSettings
+from pillarbox import topos
+from pillarbox.experiments.lab.emulation.kits import application_file, kit_of_files
+from pillarbox.experiments.lab.emulation.setting_checks import check_settings
+from pillarbox.hosts.base.faults import Fault
+from pillarbox.hosts.live.settings import LabSettings
+from pillarbox.topos.base.errors import PillarboxError
 from tests.experiments.lab.emulation.test_baselines import SOON_S, needs_ovs
-from topos.base.errors import PillarboxError
 
 LEARNED_S = 4 * SOON_S  # time for a learning switch to learn all servers on a busy machine
 # An os-ken application: a hub, which sends every frame to the controller.
@@ -46,7 +46,7 @@ class Hub(app_manager.{base}):
 def controlled(spec: str, folder: Path, *files: str, kit: str = "") -> Iterator[Any]:
     from mininet.log import setLogLevel
 
-    from experiments.lab.emulation.local_fabric import running
+    from pillarbox.experiments.lab.emulation.local_fabric import running
 
     setLogLevel("critical")
     settings = LabSettings(controller=files, kit=kit, rate_mbit=100)
@@ -187,7 +187,7 @@ def test_settings_that_exclude_a_controller_are_refused(
 def test_up_refuses_a_kit_without_openflow() -> None:
     from click.testing import CliRunner
 
-    from experiments.cli.commands.up import command
+    from pillarbox.experiments.cli.commands.up import command
 
     found = CliRunner().invoke(command, ["tree,2,2", "--kit", "ryu"])
     assert "add --plane ovs, --switches or --controller" in str(found.exception)

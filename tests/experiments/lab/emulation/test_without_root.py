@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from experiments.apps.teaching.sheet_catalogue import sheet_of
+from pillarbox.experiments.apps.teaching.sheet_catalogue import sheet_of
 from tests.experiments.users import ROOT, as_ordinary_user
 from tests.vagrant.labs.test_answers import model_of
 
-PILLARBOX = ("-m", "experiments")
+PILLARBOX = ("-m", "pillarbox")
 NETWORKS = {
     "bcube,2,1": "cut 0.0-s0",
     "dcell,2,1": "cut 0.0-1.0 silent",

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.lab.linux import cgroups
+from pillarbox.experiments.lab.linux import cgroups
 from tests.experiments.labs import PLANES, lab_of, wait_until
 
 MOST = 150  # processes, in these tests
@@ -145,7 +145,7 @@ def is_locked(folder: Path) -> bool:
 def test_a_network_goes_on_beside_a_workload_that_forks_without_end(
     plane: str, tmp_path: Path
 ) -> None:
-    from experiments.runs.trust.watch import Watch
+    from pillarbox.experiments.runs.trust.watch import Watch
 
     with lab_of("dcell,4,1", tmp_path, plane=plane) as lab, closing(Watch(lab)) as watch:
         assert lab.forwarders

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.lab.linux import cable_programs, classic_filters
-from experiments.lab.linux.classic_filters import ACT_SHOT
-from hosts.linux import netlink_numbers as nl
-from hosts.linux.calls import attach_filter
-from hosts.linux.netlink import attributes
-from hosts.wire.dcn import FIRST_MESSAGE, MESSAGE_MASK
-from hosts.wire.frame import ETH_DCN, ETH_IP
-from hosts.wire.ipv4 import IP_IN_IP
+from pillarbox.experiments.lab.linux import cable_programs, classic_filters
+from pillarbox.experiments.lab.linux.classic_filters import ACT_SHOT
+from pillarbox.hosts.linux import netlink_numbers as nl
+from pillarbox.hosts.linux.calls import attach_filter
+from pillarbox.hosts.linux.netlink import attributes
+from pillarbox.hosts.wire.dcn import FIRST_MESSAGE, MESSAGE_MASK
+from pillarbox.hosts.wire.frame import ETH_DCN, ETH_IP
+from pillarbox.hosts.wire.ipv4 import IP_IN_IP
 
 LONG = 100  # bytes of a datagram, more than any verdict
 DATAGRAMS = 400

@@ -9,11 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from experiments.lab.linux import congestion
-from experiments.lab.linux.congestion import control_in_use, in_kernel, registered, shipped
-from experiments.lab.traffic.tcp_info import tcp_info
-from hosts.linux.calls import in_new_namespace
-from topos.base.errors import PillarboxError
+from pillarbox.experiments.lab.linux import congestion
+from pillarbox.experiments.lab.linux.congestion import (
+    control_in_use,
+    in_kernel,
+    registered,
+    shipped,
+)
+from pillarbox.experiments.lab.traffic.tcp_info import tcp_info
+from pillarbox.hosts.linux.calls import in_new_namespace
+from pillarbox.topos.base.errors import PillarboxError
 
 MOST_LINES = 80
 WHOLE = """#include "control.h"
@@ -183,9 +188,9 @@ def test_a_default_is_one_that_the_kernel_allows_or_a_lab_loads(
 
 @pytest.mark.root
 def test_a_trial_takes_a_control_that_is_no_default(tmp_path: Path) -> None:
-    import topos
-    from experiments.lab.emulation.local_fabric import running
-    from hosts.live.settings import LabSettings
+    from pillarbox import topos
+    from pillarbox.experiments.lab.emulation.local_fabric import running
+    from pillarbox.hosts.live.settings import LabSettings
 
     allowed = congestion.ALLOWED.read_text().split()
     known = [name for name in in_kernel() if name not in allowed]
@@ -204,9 +209,9 @@ def test_a_name_that_the_kernel_has_no_room_for(tmp_path: Path, name: str) -> No
 
 @pytest.mark.root
 def test_a_lab_has_it_as_the_default_of_its_servers_alone(tmp_path: Path) -> None:
-    import topos
-    from experiments.lab.emulation.local_fabric import running
-    from hosts.live.settings import LabSettings
+    from pillarbox import topos
+    from pillarbox.experiments.lab.emulation.local_fabric import running
+    from pillarbox.hosts.live.settings import LabSettings
 
     default = Path("/proc/sys", congestion.DEFAULT)
     before = default.read_text()

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments.lab.linux import congestion
-from hosts.linux.bpf import call_bpf
+from pillarbox.experiments.lab.linux import congestion
+from pillarbox.hosts.linux.bpf import call_bpf
 from tests.experiments.labs import wait_until
 from tests.experiments.runs.control.test_commands import pillarbox
 

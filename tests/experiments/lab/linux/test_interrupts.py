@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from experiments.base.processes import interrupt_deferred
+from pillarbox.experiments.base.processes import interrupt_deferred
 
 
 def test_an_interrupt_comes_at_the_end_of_the_block() -> None:

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from hosts.linux import netlink
-from hosts.linux import netlink_numbers as nl
+from pillarbox.hosts.linux import netlink
+from pillarbox.hosts.linux import netlink_numbers as nl
 
 pytestmark = pytest.mark.root
 
 
 def modules() -> Any:
-    from experiments.lab.linux import link_requests, namespaces
+    from pillarbox.experiments.lab.linux import link_requests, namespaces
 
     return namespaces, link_requests
 
@@ -93,7 +93,7 @@ def test_links_are_told_with_all_that_is_asked_about_them() -> None:
 
 
 def test_news_of_carriers_come_in_order_and_a_deletion_is_one() -> None:
-    from hosts.live.devices import CarrierEvents
+    from pillarbox.hosts.live.devices import CarrierEvents
 
     namespaces, link_requests = modules()
     home, far = namespaces.fabric(), namespaces.Namespace()

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-import topos
-from experiments.lab.linux import mptcp
-from hosts.linux.calls import in_new_namespace
-from topos.base.errors import UnsupportedError
+from pillarbox import topos
+from pillarbox.experiments.lab.linux import mptcp
+from pillarbox.hosts.linux.calls import in_new_namespace
+from pillarbox.topos.base.errors import UnsupportedError
 
 CUBE = topos.parse("bcube,4,2")
 PROTOCOLS = """

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import topos
-from experiments.lab.observe.packet_paths import (
+from pillarbox import topos
+from pillarbox.experiments.lab.observe.packet_paths import (
     COMPUTED,
     DIFFERS,
     LOST,
@@ -27,15 +27,15 @@ from experiments.lab.observe.packet_paths import (
     path_lines,
     paths_with_verdicts,
 )
-from experiments.lab.observe.pcapng import CapturedFrame, Interface, Reader, Writer
-from hosts.base.algorithms import route
-from hosts.base.failures import NONE, parse_failures
-from hosts.base.ports import arrival_port
-from hosts.wire.dcn import DcnHeader, Protocol
-from hosts.wire.frame import ETH_DCN
-from hosts.wire.ipv4 import decrement_ttl
-from hosts.wire.marks import udp_packet
-from topos.base.errors import PillarboxError
+from pillarbox.experiments.lab.observe.pcapng import CapturedFrame, Interface, Reader, Writer
+from pillarbox.hosts.base.algorithms import route
+from pillarbox.hosts.base.failures import NONE, parse_failures
+from pillarbox.hosts.base.ports import arrival_port
+from pillarbox.hosts.wire.dcn import DcnHeader, Protocol
+from pillarbox.hosts.wire.frame import ETH_DCN
+from pillarbox.hosts.wire.ipv4 import decrement_ttl
+from pillarbox.hosts.wire.marks import udp_packet
+from pillarbox.topos.base.errors import PillarboxError
 
 frames_of_captures = st.lists(
     st.tuples(st.integers(0, 2), st.integers(0, 2**63 - 1), st.binary(max_size=90), st.booleans())
@@ -173,7 +173,7 @@ WAIT_S = 20
 
 @pytest.mark.root
 def test_what_came_before_the_end_is_in_the_file() -> None:
-    from experiments.lab.observe.port_capture import CapturePort, capture
+    from pillarbox.experiments.lab.observe.port_capture import CapturePort, capture
 
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     number, file = 600, io.BytesIO()
@@ -203,9 +203,9 @@ def test_what_came_before_the_end_is_in_the_file() -> None:
 def test_pings_are_followed_hop_by_hop_on_every_port(
     spec: str, routing: str, tmp_path: Path
 ) -> None:
-    from experiments.lab.emulation.local_fabric import running
-    from experiments.lab.observe.port_capture import CapturePort, capture
-    from hosts.live.settings import LabSettings
+    from pillarbox.experiments.lab.emulation.local_fabric import running
+    from pillarbox.experiments.lab.observe.port_capture import CapturePort, capture
+    from pillarbox.hosts.live.settings import LabSettings
 
     topology = topos.parse(spec)
     last = topology.servers - 1
@@ -249,7 +249,7 @@ def test_follow_tells_what_a_capture_lacks(tmp_path: Path) -> None:
         writer = Writer(file, [Interface("port", 65535)])
         for one in way("0.0", "0.1", "1.1", "1.3"):
             writer.write(0, one.at_ns, one.data, outgoing=one.outgoing)
-    command = [sys.executable, "-m", "experiments", "follow", str(capture)]
+    command = [sys.executable, "-m", "pillarbox", "follow", str(capture)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "does not name its network" in done.stderr

@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-import topos
-from experiments.lab.observe.lua_dissector import lua_dissector_text
-from experiments.lab.observe.pcapng import Interface, Reader, Writer
-from hosts.base.algorithms import algorithms
-from hosts.base.network import header_of
-from hosts.wire import dcn
-from hosts.wire.dcn import DCN, DcnHeader, Protocol
-from hosts.wire.frame import ETH_DCN, Frame
-from hosts.wire.header_layout import WireError
-from hosts.wire.ipv4 import IP_IN_IP, Ipv4Header, decapsulate
-from hosts.wire.messages import BODIES, parse_message
+from pillarbox import topos
+from pillarbox.experiments.lab.observe.lua_dissector import lua_dissector_text
+from pillarbox.experiments.lab.observe.pcapng import Interface, Reader, Writer
+from pillarbox.hosts.base.algorithms import algorithms
+from pillarbox.hosts.base.network import header_of
+from pillarbox.hosts.wire import dcn
+from pillarbox.hosts.wire.dcn import DCN, DcnHeader, Protocol
+from pillarbox.hosts.wire.frame import ETH_DCN, Frame
+from pillarbox.hosts.wire.header_layout import WireError
+from pillarbox.hosts.wire.ipv4 import IP_IN_IP, Ipv4Header, decapsulate
+from pillarbox.hosts.wire.messages import BODIES, parse_message
 from tests.benches.fuzz_routers import _captured_frames, damaged_frame
 from tests.experiments.lab.observe.tshark import needs_tshark, tshark
 
@@ -121,9 +121,9 @@ def test_every_field_of_every_frame_is_seen(spec: str, name: str, tmp_path: Path
 @pytest.mark.root
 @pytest.mark.parametrize(("spec", "name"), ROUTERS)
 def test_live_frames_are_seen_as_they_were_sent(spec: str, name: str, tmp_path: Path) -> None:
-    from experiments.lab.emulation.local_fabric import running
-    from experiments.lab.observe.port_capture import CapturePort, capture
-    from hosts.live.settings import LabSettings
+    from pillarbox.experiments.lab.emulation.local_fabric import running
+    from pillarbox.experiments.lab.observe.port_capture import CapturePort, capture
+    from pillarbox.hosts.live.settings import LabSettings
 
     topology = topos.parse(spec)
     file = io.BytesIO()

@@ -14,15 +14,15 @@ from typing import IO, Any
 
 import pytest
 
-from experiments.cli.commands.capture import _has_no_reader, _open_for_writing
-from experiments.lab.observe.lua_dissector import lua_dissector_text
-from experiments.lab.observe.pcapng import Reader
-from experiments.lab.observe.port_capture import CapturePort, capture
-from hosts.wire.dcn import DcnHeader, Protocol
-from hosts.wire.frame import ETH_DCN
-from hosts.wire.messages import HeartBeat
+from pillarbox.experiments.cli.commands.capture import _has_no_reader, _open_for_writing
+from pillarbox.experiments.lab.observe.lua_dissector import lua_dissector_text
+from pillarbox.experiments.lab.observe.pcapng import Reader
+from pillarbox.experiments.lab.observe.port_capture import CapturePort, capture
+from pillarbox.hosts.wire.dcn import DcnHeader, Protocol
+from pillarbox.hosts.wire.frame import ETH_DCN
+from pillarbox.hosts.wire.messages import HeartBeat
+from pillarbox.topos.base.errors import PillarboxError
 from tests.experiments.lab.observe.tshark import needs_tshark, tshark_of_a_pipe
-from topos.base.errors import PillarboxError
 
 HEART_BEAT = DcnHeader(1, 1, Protocol.HEART_BEAT).pack(HeartBeat(0, ()).pack())
 DEADLINE_S = 20.0  # timeout of a wait for tshark, in seconds

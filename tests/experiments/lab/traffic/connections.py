@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import socket
 
-from experiments.lab.traffic.generator_sockets import FlowConnection
-from experiments.lab.traffic.generator_worker import BOARD_BYTES, GeneratorTask
-from experiments.models.workloads.flows import Flow
+from pillarbox.experiments.lab.traffic.generator_sockets import FlowConnection
+from pillarbox.experiments.lab.traffic.generator_worker import BOARD_BYTES, GeneratorTask
+from pillarbox.experiments.models.workloads.flows import Flow
 
 INTERVAL_S = 0.02
 

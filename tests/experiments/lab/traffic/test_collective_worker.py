@@ -12,17 +12,17 @@ from typing import Any, cast
 import numpy
 import pytest
 
-import topos
-from experiments.lab.traffic.collective_tool import Collective
-from experiments.lab.traffic.collective_worker import (
+from pillarbox import topos
+from pillarbox.experiments.lab.traffic.collective_tool import Collective
+from pillarbox.experiments.lab.traffic.collective_worker import (
     CollectiveLoop,
     TransferInProgress,
     initial_rank_data,
 )
-from experiments.lab.traffic.generator_worker import ServerDeathReader
-from experiments.models.workloads.collectives.plan import CollectivePlan, plan_for
-from experiments.models.workloads.flows import COMPLETED, Sending
-from experiments.models.workloads.workload import Workload
+from pillarbox.experiments.lab.traffic.generator_worker import ServerDeathReader
+from pillarbox.experiments.models.workloads.collectives.plan import CollectivePlan, plan_for
+from pillarbox.experiments.models.workloads.flows import COMPLETED, Sending
+from pillarbox.experiments.models.workloads.workload import Workload
 from tests.experiments.lab.traffic.connections import board_of, connected
 
 SEED = 7

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from experiments.lab.traffic.collective_tool import Collective
-from experiments.models.workloads.collectives.plan import plan_for
-from experiments.models.workloads.flows import COMPLETED, FAILED, Sending
-from experiments.models.workloads.workload import Workload
+from pillarbox.experiments.lab.traffic.collective_tool import Collective
+from pillarbox.experiments.models.workloads.collectives.plan import plan_for
+from pillarbox.experiments.models.workloads.flows import COMPLETED, FAILED, Sending
+from pillarbox.experiments.models.workloads.workload import Workload
 from tests.experiments.labs import WAIT_S, lab_of, wait_until
 
 if TYPE_CHECKING:
-    from experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.lab.emulation.lab import Lab
 
 pytestmark = pytest.mark.root
 

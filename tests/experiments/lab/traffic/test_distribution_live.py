@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from experiments.lab.traffic.file_distribution import FileDistributionTool, plan_for
-from experiments.models.workloads.flows import COMPLETED, FAILED, Sending
-from experiments.models.workloads.workload import Workload
+from pillarbox.experiments.lab.traffic.file_distribution import FileDistributionTool, plan_for
+from pillarbox.experiments.models.workloads.flows import COMPLETED, FAILED, Sending
+from pillarbox.experiments.models.workloads.workload import Workload
 from tests.experiments import labs
 from tests.experiments.labs import WAIT_S
 
 if TYPE_CHECKING:
-    from experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.lab.emulation.lab import Lab
 
 pytestmark = pytest.mark.root
 

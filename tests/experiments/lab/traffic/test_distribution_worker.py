@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from experiments.lab.traffic.distribution_worker import (
+from pillarbox.experiments.lab.traffic.distribution_worker import (
     PIECE_BYTES,
     DistributionTask,
     FileDistributionLoop,
     GeneratedContent,
     PieceChecker,
 )
-from experiments.lab.traffic.generator_worker import ServerDeathReader
-from experiments.models.workloads.flows import COMPLETED, FAILED, Flow
+from pillarbox.experiments.lab.traffic.generator_worker import ServerDeathReader
+from pillarbox.experiments.models.workloads.flows import COMPLETED, FAILED, Flow
 from tests.experiments.lab.traffic.connections import connected, task_of
 
 SIZE = 40 * PIECE_BYTES + 77  # more than is made up at once

@@ -13,10 +13,10 @@ from typing import Any, cast
 
 import pytest
 
-from experiments.lab.linux import mptcp
-from experiments.lab.traffic.generator import check_congestion_control, interval_length_s
-from experiments.lab.traffic.generator_sockets import FlowConnection
-from experiments.lab.traffic.generator_worker import (
+from pillarbox.experiments.lab.linux import mptcp
+from pillarbox.experiments.lab.traffic.generator import check_congestion_control, interval_length_s
+from pillarbox.experiments.lab.traffic.generator_sockets import FlowConnection
+from pillarbox.experiments.lab.traffic.generator_worker import (
     PAUSE_S,
     ROW,
     SUBFLOW_ROW,
@@ -24,9 +24,9 @@ from experiments.lab.traffic.generator_worker import (
     ServerDeathReader,
     allow_open_files,
 )
-from experiments.models.workloads.flows import COMPLETED, FAILED, Flow
+from pillarbox.experiments.models.workloads.flows import COMPLETED, FAILED, Flow
+from pillarbox.topos.base.errors import PillarboxError
 from tests.experiments.lab.traffic.connections import connected, task_of
-from topos.base.errors import PillarboxError
 
 TIMEOUT_S = 0.3
 NEVER_BYTES = 1 << 50
@@ -69,7 +69,9 @@ def test_a_process_that_only_receives_lets_much_gather(
     sends: bool, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr("experiments.lab.traffic.generator_worker.time.sleep", pauses.append)
+    monkeypatch.setattr(
+        "pillarbox.experiments.lab.traffic.generator_worker.time.sleep", pauses.append
+    )
     whole = connected(Flow(0, 0, 1, 3_000_000))
     assert whole.sender is not None
     if sends:

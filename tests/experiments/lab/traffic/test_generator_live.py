@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from experiments.lab.linux import link_requests
-from experiments.lab.traffic.generator import Generator
-from experiments.lab.traffic.tools import PINNED, chosen_tool, pinned_sysctls, tool_for
-from experiments.models.workloads.flows import COMPLETED, FAILED, Flow, Sending
-from experiments.models.workloads.patterns import flows_of
-from experiments.models.workloads.workload import Workload
-from hosts.base.timers import PAPER
+from pillarbox.experiments.lab.linux import link_requests
+from pillarbox.experiments.lab.traffic.generator import Generator
+from pillarbox.experiments.lab.traffic.tools import PINNED, chosen_tool, pinned_sysctls, tool_for
+from pillarbox.experiments.models.workloads.flows import COMPLETED, FAILED, Flow, Sending
+from pillarbox.experiments.models.workloads.patterns import flows_of
+from pillarbox.experiments.models.workloads.workload import Workload
+from pillarbox.hosts.base.timers import PAPER
 from tests.experiments import labs
 from tests.experiments.labs import WAIT_S, wait_until
 
 if TYPE_CHECKING:
-    from experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.lab.emulation.lab import Lab
 
 pytestmark = pytest.mark.root
 
@@ -204,7 +204,7 @@ def test_generator_that_is_ended_leaves_failures(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
-    from topos.base.errors import PillarboxError
+    from pillarbox.topos.base.errors import PillarboxError
 
     with lab_of("tree,2,2", tmp_path) as lab:
         flows = flows_of(lab.topology, Workload(volume_bytes=1), 1)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from experiments.lab.traffic import iperf3_handshake
-from experiments.lab.traffic.iperf3_handshake import (
+from pillarbox.experiments.lab.traffic import iperf3_handshake
+from pillarbox.experiments.lab.traffic.iperf3_handshake import (
     ESTABLISHED,
     LISTENING,
     MESSAGES,
@@ -18,8 +18,8 @@ from experiments.lab.traffic.iperf3_handshake import (
     advance,
     without_listener,
 )
-from experiments.lab.traffic.iperf3_session import FIRST_PORT, Iperf3Session
-from experiments.models.workloads.flows import Flow, FlowResult
+from pillarbox.experiments.lab.traffic.iperf3_session import FIRST_PORT, Iperf3Session
+from pillarbox.experiments.models.workloads.flows import Flow, FlowResult
 
 SERVER, CLIENT = 0, 1  # the flow's source runs iperf3's server
 LINE = (

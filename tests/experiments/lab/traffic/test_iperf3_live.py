@@ -12,17 +12,23 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from experiments.lab.traffic.iperf3 import Iperf3, version
-from experiments.lab.traffic.iperf3_handshake import MESSAGES
-from experiments.lab.traffic.iperf3_session import FIRST_PORT
-from experiments.models.workloads.flows import COMPLETED, FAILED, Flow, FlowResult, Sending
-from hosts.base.faults import Fault
+from pillarbox.experiments.lab.traffic.iperf3 import Iperf3, version
+from pillarbox.experiments.lab.traffic.iperf3_handshake import MESSAGES
+from pillarbox.experiments.lab.traffic.iperf3_session import FIRST_PORT
+from pillarbox.experiments.models.workloads.flows import (
+    COMPLETED,
+    FAILED,
+    Flow,
+    FlowResult,
+    Sending,
+)
+from pillarbox.hosts.base.faults import Fault
+from pillarbox.topos.base.errors import PillarboxError
 from tests.experiments import labs
 from tests.experiments.labs import WAIT_S
-from topos.base.errors import PillarboxError
 
 if TYPE_CHECKING:
-    from experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.lab.emulation.lab import Lab
 
 pytestmark = pytest.mark.root
 

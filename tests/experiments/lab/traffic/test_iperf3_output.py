@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from experiments.lab.traffic.iperf3_output import (
+from pillarbox.experiments.lab.traffic.iperf3_output import (
     UNREADABLE,
     cut_intervals,
     intervals_in,
@@ -17,8 +17,8 @@ from experiments.lab.traffic.iperf3_output import (
     shifted_intervals,
     version_in,
 )
-from experiments.models.workloads.flows import Flow, Interval
-from topos.base.errors import PillarboxError
+from pillarbox.experiments.models.workloads.flows import Flow, Interval
+from pillarbox.topos.base.errors import PillarboxError
 
 REPORTS = Path(__file__).parent / "iperf3_reports"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import socket
 
-from experiments.lab.traffic.iperf3_session import Iperf3Session
-from experiments.models.workloads.flows import Flow, FlowResult
+from pillarbox.experiments.lab.traffic.iperf3_session import Iperf3Session
+from pillarbox.experiments.models.workloads.flows import Flow, FlowResult
 
 
 class Leaving(socket.socket):

@@ -9,14 +9,14 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from experiments.lab.linux import mptcp
-from experiments.lab.traffic.mptcp_info import (
+from pillarbox.experiments.lab.linux import mptcp
+from pillarbox.experiments.lab.traffic.mptcp_info import (
     MultipathInfo,
     bytes_received,
     is_multipath,
     multipath_info,
 )
-from hosts.linux.calls import in_new_namespace
+from pillarbox.hosts.linux.calls import in_new_namespace
 from tests.experiments.labs import wait_until
 
 pytestmark = [

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from experiments.lab.linux import mptcp
-from experiments.lab.traffic.generator import Generator
-from experiments.lab.traffic.iperf3 import Iperf3
-from experiments.models.workloads.flows import COMPLETED, Flow, FlowResult, Sending
+from pillarbox.experiments.lab.linux import mptcp
+from pillarbox.experiments.lab.traffic.generator import Generator
+from pillarbox.experiments.lab.traffic.iperf3 import Iperf3
+from pillarbox.experiments.models.workloads.flows import COMPLETED, Flow, FlowResult, Sending
+from pillarbox.topos.base.topology import Topology
 from tests.experiments.labs import PLANES, WAIT_S, lab_of, wait_until
-from topos.base.topology import Topology
 
 if TYPE_CHECKING:
-    from experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.lab.emulation.lab import Lab
 
 pytestmark = [
     pytest.mark.root,

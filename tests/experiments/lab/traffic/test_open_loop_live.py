@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-import topos
-from experiments.lab.traffic.open_loop import OpenLoop, lateness_s
-from experiments.models.workloads.arrivals import poisson_arrivals
-from experiments.models.workloads.flows import COMPLETED, Sending
-from experiments.models.workloads.workload import Workload
+from pillarbox import topos
+from pillarbox.experiments.lab.traffic.open_loop import OpenLoop, lateness_s
+from pillarbox.experiments.models.workloads.arrivals import poisson_arrivals
+from pillarbox.experiments.models.workloads.flows import COMPLETED, Sending
+from pillarbox.experiments.models.workloads.workload import Workload
 from tests.experiments.labs import WAIT_S, lab_of, wait_until
 
 pytestmark = pytest.mark.root

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.lab.traffic.tcp_info import FIELDS, SIZE, parsed_tcp_info, tcp_info
+from pillarbox.experiments.lab.traffic.tcp_info import FIELDS, SIZE, parsed_tcp_info, tcp_info
 
 HEADER = Path("/usr/include/linux/tcp.h")
 C_TYPES = {"__u8": "B", "__u32": "I", "__u64": "Q"}

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from experiments.lab.traffic.collective_tool import Collective
-from experiments.models.fluid.iteration import simulated_moments
-from experiments.models.workloads.flows import COMPLETED, Sending
-from experiments.models.workloads.training.breakdown import Moments, iteration_times
-from experiments.models.workloads.training.iteration_plan import iteration_plan
+from pillarbox.experiments.lab.traffic.collective_tool import Collective
+from pillarbox.experiments.models.fluid.iteration import simulated_moments
+from pillarbox.experiments.models.workloads.flows import COMPLETED, Sending
+from pillarbox.experiments.models.workloads.training.breakdown import Moments, iteration_times
+from pillarbox.experiments.models.workloads.training.iteration_plan import iteration_plan
 from tests.experiments.labs import WAIT_S, lab_of, wait_until
 from tests.experiments.models.workloads.training.drawn_trace import drawn_trace
 

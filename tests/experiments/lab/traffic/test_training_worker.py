@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
-import topos
-from experiments.models.workloads.training.iteration_plan import IterationPlan, iteration_plan
-from experiments.models.workloads.training.trace import (
+from pillarbox import topos
+from pillarbox.experiments.models.workloads.training.iteration_plan import (
+    IterationPlan,
+    iteration_plan,
+)
+from pillarbox.experiments.models.workloads.training.trace import (
     COMPUTE,
     RECEIVE,
     SEND,
@@ -16,7 +19,7 @@ from experiments.models.workloads.training.trace import (
     TraceNode,
     check_trace,
 )
-from experiments.models.workloads.training.transformer import Transformer
+from pillarbox.experiments.models.workloads.training.transformer import Transformer
 from tests.experiments.lab.traffic.test_collective_worker import done, loop_of
 from tests.experiments.models.workloads.training.drawn_trace import drawn_trace
 

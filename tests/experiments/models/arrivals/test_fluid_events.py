@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import topos
-from experiments.models.arrivals.fluid_events import simulate_fluid_flows
-from experiments.models.fluid.completion import completed_s
-from experiments.models.fluid.directed_links import Routes, link_count
-from experiments.models.fluid.rates import MaxMin
-from experiments.models.simulator.flow_arrays import random_flows
-from experiments.models.simulator.paths import routes
-from experiments.models.workloads.sizes import sizes_of
-from topos.base.errors import PillarboxError
+from pillarbox import topos
+from pillarbox.experiments.models.arrivals.fluid_events import simulate_fluid_flows
+from pillarbox.experiments.models.fluid.completion import completed_s
+from pillarbox.experiments.models.fluid.directed_links import Routes, link_count
+from pillarbox.experiments.models.fluid.rates import MaxMin
+from pillarbox.experiments.models.simulator.flow_arrays import random_flows
+from pillarbox.experiments.models.simulator.paths import routes
+from pillarbox.experiments.models.workloads.sizes import sizes_of
+from pillarbox.topos.base.errors import PillarboxError
 
 LINKS = 5
 ONE_LINK = Routes(numpy.array([0, 1, 2, 3]), numpy.array([0, 0, 0]))

@@ -5,18 +5,18 @@ from __future__ import annotations
 import numpy
 import pytest
 
-import topos
-from experiments.models.arrivals.simulated_arrivals import (
+from pillarbox import topos
+from pillarbox.experiments.models.arrivals.simulated_arrivals import (
     cable_capacity_bps,
     goodput_bps,
     group_completion_s,
     simulate,
     slowdown_rows_by_size,
 )
-from experiments.models.fluid.ideal import header_efficiency
-from experiments.models.simulator.flow_arrays import random_flows
-from experiments.models.workloads.arrivals import Arrivals, Window
-from topos.base.errors import PillarboxError
+from pillarbox.experiments.models.fluid.ideal import header_efficiency
+from pillarbox.experiments.models.simulator.flow_arrays import random_flows
+from pillarbox.experiments.models.workloads.arrivals import Arrivals, Window
+from pillarbox.topos.base.errors import PillarboxError
 
 BPS = 1e6
 

@@ -3,12 +3,12 @@
 import numpy
 import pytest
 
-import topos
-from experiments.models.comparison import all_networks, path_metrics
-from experiments.models.comparison.shortest_flows import shortest_flows
-from experiments.models.fluid.directed_links import cabled_links, working_links
-from hosts.base.failures import parse_failures
-from topos.base import diameter as exact
+from pillarbox import topos
+from pillarbox.experiments.models.comparison import all_networks, path_metrics
+from pillarbox.experiments.models.comparison.shortest_flows import shortest_flows
+from pillarbox.experiments.models.fluid.directed_links import cabled_links, working_links
+from pillarbox.hosts.base.failures import parse_failures
+from pillarbox.topos.base import diameter as exact
 
 
 @pytest.mark.parametrize("size", list(all_networks.SPECS))

@@ -7,15 +7,18 @@ import itertools
 import numpy
 import pytest
 
-import topos
-from experiments.models.comparison import bisection as cuts
-from experiments.models.comparison.load_capacity import busiest_link_share, workload_capacity_bps
-from experiments.models.fluid.directed_links import links_of
-from experiments.models.fluid.ideal import header_bytes, header_efficiency, static_paths
-from experiments.models.workloads.workload import Workload
-from topos.base.errors import PillarboxError
-from topos.base.spec import kinds
-from topos.base.topology import Topology
+from pillarbox import topos
+from pillarbox.experiments.models.comparison import bisection as cuts
+from pillarbox.experiments.models.comparison.load_capacity import (
+    busiest_link_share,
+    workload_capacity_bps,
+)
+from pillarbox.experiments.models.fluid.directed_links import links_of
+from pillarbox.experiments.models.fluid.ideal import header_bytes, header_efficiency, static_paths
+from pillarbox.experiments.models.workloads.workload import Workload
+from pillarbox.topos.base.errors import PillarboxError
+from pillarbox.topos.base.spec import kinds
+from pillarbox.topos.base.topology import Topology
 
 MOST_NODES = 19  # servers and switches: 2^18 ways to split them
 

@@ -6,12 +6,16 @@ from typing import Any
 import numpy
 import pytest
 
-import topos
-from experiments.models.fluid import bounds, linear_program
-from experiments.models.fluid.directed_links import working_links
-from experiments.models.fluid.optimum_bounds import Commodities, Optimum, shortest_path_lengths
-from hosts.base.failures import parse_failures
-from topos.base.errors import PillarboxError
+from pillarbox import topos
+from pillarbox.experiments.models.fluid import bounds, linear_program
+from pillarbox.experiments.models.fluid.directed_links import working_links
+from pillarbox.experiments.models.fluid.optimum_bounds import (
+    Commodities,
+    Optimum,
+    shortest_path_lengths,
+)
+from pillarbox.hosts.base.failures import parse_failures
+from pillarbox.topos.base.errors import PillarboxError
 
 
 def everyone(network: topos.Topology) -> list[tuple[int, int]]:

@@ -8,9 +8,13 @@ from typing import Any
 import numpy
 import pytest
 
-import topos
-from experiments.models.fluid.collective import flow_ends_s, phases_duration_s, transfer_end_times_s
-from experiments.models.workloads.collectives.phases import Phase
+from pillarbox import topos
+from pillarbox.experiments.models.fluid.collective import (
+    flow_ends_s,
+    phases_duration_s,
+    transfer_end_times_s,
+)
+from pillarbox.experiments.models.workloads.collectives.phases import Phase
 
 TREE = topos.parse("tree,2,2")
 

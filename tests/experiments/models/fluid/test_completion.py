@@ -6,9 +6,9 @@ from typing import Any
 import numpy
 import pytest
 
-from experiments.models.fluid.completion import completed_s
-from experiments.models.fluid.directed_links import Routes
-from experiments.models.fluid.rates import MaxMin
+from pillarbox.experiments.models.fluid.completion import completed_s
+from pillarbox.experiments.models.fluid.directed_links import Routes
+from pillarbox.experiments.models.fluid.rates import MaxMin
 
 ONE_LINK = Routes(numpy.array([0, 1, 2, 3]), numpy.array([0, 0, 0]))
 

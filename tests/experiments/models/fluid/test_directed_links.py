@@ -6,8 +6,8 @@ import random
 import numpy
 import pytest
 
-import topos
-from experiments.models.fluid.directed_links import (
+from pillarbox import topos
+from pillarbox.experiments.models.fluid.directed_links import (
     Routes,
     cabled_links,
     end_of,
@@ -18,9 +18,9 @@ from experiments.models.fluid.directed_links import (
     routes_of,
     working_links,
 )
-from hosts.base.algorithms import algorithms, route
-from hosts.base.failures import parse_failures
-from topos.base.errors import PillarboxError
+from pillarbox.hosts.base.algorithms import algorithms, route
+from pillarbox.hosts.base.failures import parse_failures
+from pillarbox.topos.base.errors import PillarboxError
 
 SPECS = ("dpillar,4,2", "dcell,3,2,servers=41", "bcube,4,2,servers=32", "ficonn,4,2", "tree,4,3")
 SPECS += ("fattree,4",)

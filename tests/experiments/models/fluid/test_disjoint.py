@@ -9,12 +9,12 @@ from typing import Any
 import networkx
 import pytest
 
-import topos
-from experiments.models.fluid import disjoint
-from experiments.models.fluid.directed_links import working_links
-from experiments.models.fluid.disjoint import disjoint_paths
-from hosts.base.failures import parse_failures
-from topos.base.errors import PillarboxError
+from pillarbox import topos
+from pillarbox.experiments.models.fluid import disjoint
+from pillarbox.experiments.models.fluid.directed_links import working_links
+from pillarbox.experiments.models.fluid.disjoint import disjoint_paths
+from pillarbox.hosts.base.failures import parse_failures
+from pillarbox.topos.base.errors import PillarboxError
 
 SPECS = ("bcube,3,1", "bcube,4,2,servers=32", "dcell,4,1", "dcell,3,2,servers=41", "dpillar,4,2")
 SPECS += ("dpillar,8,3", "ficonn,4,2", "tree,3,2", "fattree,4", "dcell,2,2")

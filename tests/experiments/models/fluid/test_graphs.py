@@ -7,8 +7,8 @@ from typing import Any
 import numpy
 import pytest
 
-from experiments.models.fluid import graphs
-from experiments.models.fluid.graphs import transfer_ends_s
+from pillarbox.experiments.models.fluid import graphs
+from pillarbox.experiments.models.fluid.graphs import transfer_ends_s
 
 
 class SharedLink:

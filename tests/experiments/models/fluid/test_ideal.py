@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import numpy
 import pytest
 
-import topos
-from experiments.models.fluid import ideal as fluid
-from experiments.models.fluid.ideal import (
+from pillarbox import topos
+from pillarbox.experiments.models.fluid import ideal as fluid
+from pillarbox.experiments.models.fluid.ideal import (
     Ideal,
     acknowledged_share,
     bound_bps,
@@ -17,9 +17,9 @@ from experiments.models.fluid.ideal import (
     header_efficiency,
     ideal,
 )
-from experiments.models.workloads.flows import Flow
-from hosts.base.failures import parse_failures
-from topos.base.errors import PillarboxError
+from pillarbox.experiments.models.workloads.flows import Flow
+from pillarbox.hosts.base.failures import parse_failures
+from pillarbox.topos.base.errors import PillarboxError
 
 
 def all_to_all(spec: str, volume_bytes: int) -> tuple[topos.Topology, list[Flow]]:

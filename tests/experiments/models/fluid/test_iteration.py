@@ -7,15 +7,15 @@ from dataclasses import replace
 import numpy
 import pytest
 
-import topos
-from experiments.models.fluid.collective import transfer_end_times_s
-from experiments.models.fluid.graphs import transfer_ends_s
-from experiments.models.fluid.ideal import acknowledged_share, header_efficiency
-from experiments.models.fluid.iteration import simulated_jobs, simulated_moments
-from experiments.models.workloads.training.breakdown import iteration_times
-from experiments.models.workloads.training.iteration_plan import iteration_plan
-from experiments.models.workloads.training.jobs import Job, repeated, united
-from experiments.models.workloads.training.trace import COMPUTE, Trace, TraceNode
+from pillarbox import topos
+from pillarbox.experiments.models.fluid.collective import transfer_end_times_s
+from pillarbox.experiments.models.fluid.graphs import transfer_ends_s
+from pillarbox.experiments.models.fluid.ideal import acknowledged_share, header_efficiency
+from pillarbox.experiments.models.fluid.iteration import simulated_jobs, simulated_moments
+from pillarbox.experiments.models.workloads.training.breakdown import iteration_times
+from pillarbox.experiments.models.workloads.training.iteration_plan import iteration_plan
+from pillarbox.experiments.models.workloads.training.jobs import Job, repeated, united
+from pillarbox.experiments.models.workloads.training.trace import COMPUTE, Trace, TraceNode
 from tests.experiments.models.workloads.training.drawn_trace import drawn_time_s, drawn_trace
 from tests.experiments.models.workloads.training.test_jobs import message_trace
 

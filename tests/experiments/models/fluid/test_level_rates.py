@@ -5,21 +5,29 @@ from __future__ import annotations
 import numpy
 import pytest
 
-import topos
-from experiments.models.arrivals.simulated_arrivals import simulate
-from experiments.models.comparison.bisection import bisection, bisection_by_integer_program
-from experiments.models.comparison.load_capacity import workload_capacity_bps
-from experiments.models.comparison.prices import LIAO, network_bill
-from experiments.models.comparison.throughput_gap import compute_throughput_gap
-from experiments.models.fluid.ideal import bound_bps, header_efficiency, ideal, static_paths
-from experiments.models.fluid.path_bound import PathBound
-from experiments.models.packets.bulk import bulk_flows
-from experiments.models.packets.simulated_tcp import TcpParameters
-from experiments.models.simulator.adapting import adaptive_flows
-from experiments.models.workloads.arrivals import Arrivals, Window
-from experiments.models.workloads.collectives.bound import all_reduce_share
-from experiments.models.workloads.flows import Flow
-from experiments.models.workloads.workload import Workload
+from pillarbox import topos
+from pillarbox.experiments.models.arrivals.simulated_arrivals import simulate
+from pillarbox.experiments.models.comparison.bisection import (
+    bisection,
+    bisection_by_integer_program,
+)
+from pillarbox.experiments.models.comparison.load_capacity import workload_capacity_bps
+from pillarbox.experiments.models.comparison.prices import LIAO, network_bill
+from pillarbox.experiments.models.comparison.throughput_gap import compute_throughput_gap
+from pillarbox.experiments.models.fluid.ideal import (
+    bound_bps,
+    header_efficiency,
+    ideal,
+    static_paths,
+)
+from pillarbox.experiments.models.fluid.path_bound import PathBound
+from pillarbox.experiments.models.packets.bulk import bulk_flows
+from pillarbox.experiments.models.packets.simulated_tcp import TcpParameters
+from pillarbox.experiments.models.simulator.adapting import adaptive_flows
+from pillarbox.experiments.models.workloads.arrivals import Arrivals, Window
+from pillarbox.experiments.models.workloads.collectives.bound import all_reduce_share
+from pillarbox.experiments.models.workloads.flows import Flow
+from pillarbox.experiments.models.workloads.workload import Workload
 
 # Level 0 joins 0.0 with 0.1 and 1.0 with 1.1; level 1 joins 0.0 with 1.0 and 0.1 with 1.1.
 BCUBE = topos.parse("bcube,2,1,rates=9:1")

@@ -10,9 +10,9 @@ import numpy
 import pytest
 from scipy.optimize import linprog
 
-import topos
-from experiments.models.fluid import bounds, linear_program
-from experiments.models.fluid.optimum_bounds import (
+from pillarbox import topos
+from pillarbox.experiments.models.fluid import bounds, linear_program
+from pillarbox.experiments.models.fluid.optimum_bounds import (
     NO_LENGTH,
     Commodities,
     Optimum,

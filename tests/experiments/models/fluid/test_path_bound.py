@@ -7,11 +7,11 @@ import itertools
 import numpy
 import pytest
 
-import topos
-from experiments.models.fluid.ideal import header_efficiency, ideal, static_paths
-from experiments.models.fluid.path_bound import PathBound
-from experiments.models.workloads.flows import Flow
-from hosts.base.path import Path
+from pillarbox import topos
+from pillarbox.experiments.models.fluid.ideal import header_efficiency, ideal, static_paths
+from pillarbox.experiments.models.fluid.path_bound import PathBound
+from pillarbox.experiments.models.workloads.flows import Flow
+from pillarbox.hosts.base.path import Path
 
 SPEC, ROUTING = "bcube,2,1", "bsr"
 CUBE = topos.parse(SPEC)
@@ -94,7 +94,7 @@ def test_a_flow_that_moved_is_bound_by_the_cables_of_both_paths_alone() -> None:
 
 
 def path_over(middle: int) -> Path:
-    from experiments.runs.trials.recorded_paths import path_of
+    from pillarbox.experiments.runs.trials.recorded_paths import path_of
 
     found = path_of(CUBE, [CUBE.address(server) for server in (0, middle, 3)])
     assert found is not None

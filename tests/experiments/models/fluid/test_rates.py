@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.models.fluid import rates
-from experiments.models.fluid.directed_links import Routes
-from experiments.models.fluid.rates import (
+from pillarbox.experiments.models.fluid import rates
+from pillarbox.experiments.models.fluid.directed_links import Routes
+from pillarbox.experiments.models.fluid.rates import (
     MaxMin,
     bottleneck_throughput,
     equal_share_rates_bps,
@@ -102,8 +102,8 @@ def test_few_flows_need_no_numba() -> None:
     """Loading Numba takes a process a second."""
     code = (
         "import sys, numpy\n"
-        "from experiments.models.fluid import rates\n"
-        "from experiments.models.fluid.directed_links import Routes\n"
+        "from pillarbox.experiments.models.fluid import rates\n"
+        "from pillarbox.experiments.models.fluid.directed_links import Routes\n"
         "routes = Routes(numpy.array([0, 2, 3, 5]), numpy.array([0, 1, 1, 1, 2]))\n"
         "print(rates.MaxMin(routes, 3).rates(numpy.array([4.0, 9.0, 2.0])).tolist())\n"
         "assert 'numba' not in sys.modules"

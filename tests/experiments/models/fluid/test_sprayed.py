@@ -7,21 +7,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import topos
-from experiments.models.comparison.load_capacity import busiest_link_share
-from experiments.models.comparison.throughput_gap import compute_throughput_gap
-from experiments.models.fluid.directed_links import (
+from pillarbox import topos
+from pillarbox.experiments.models.comparison.load_capacity import busiest_link_share
+from pillarbox.experiments.models.comparison.throughput_gap import compute_throughput_gap
+from pillarbox.experiments.models.fluid.directed_links import (
     link_count,
     path_counts,
     paths_of_flow,
     routes_of,
 )
-from experiments.models.fluid.ideal import ideal, static_flow_paths, static_paths
-from experiments.models.fluid.path_bound import PathBound
-from experiments.models.fluid.rates import MaxMin, link_loads
-from experiments.models.simulator.uncompiled import path_finder
-from experiments.models.workloads.flows import Flow
-from hosts.base.failures import parse_failures
+from pillarbox.experiments.models.fluid.ideal import ideal, static_flow_paths, static_paths
+from pillarbox.experiments.models.fluid.path_bound import PathBound
+from pillarbox.experiments.models.fluid.rates import MaxMin, link_loads
+from pillarbox.experiments.models.simulator.uncompiled import path_finder
+from pillarbox.experiments.models.workloads.flows import Flow
+from pillarbox.hosts.base.failures import parse_failures
 
 CUBE = topos.parse("bcube,4,1")
 FAR = (CUBE.server("0.0"), CUBE.server("3.3"))

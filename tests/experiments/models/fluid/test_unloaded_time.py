@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import topos
-from experiments.models.comparison.load_capacity import workload_capacity_bps
-from experiments.models.fluid.ideal import header_efficiency
-from experiments.models.fluid.unloaded_time import (
+from pillarbox import topos
+from pillarbox.experiments.models.comparison.load_capacity import workload_capacity_bps
+from pillarbox.experiments.models.fluid.ideal import header_efficiency
+from pillarbox.experiments.models.fluid.unloaded_time import (
     IdlePaths,
     computed_routes,
     idle_network_completion_s,
     idle_paths,
 )
-from experiments.models.workloads.workload import Workload
-from topos.base.errors import PillarboxError
+from pillarbox.experiments.models.workloads.workload import Workload
+from pillarbox.topos.base.errors import PillarboxError
 
 volumes = st.integers(1, 10**9)
 

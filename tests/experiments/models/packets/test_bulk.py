@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-import topos
-from experiments.models.packets.bulk import BulkFlows, bulk_flows, links_with_most_drops
-from experiments.models.packets.simulated_tcp import TcpParameters, simulate_tcp_flows
-from experiments.models.simulator.paths import routes
-from topos.base.errors import PillarboxError
+from pillarbox import topos
+from pillarbox.experiments.models.packets.bulk import BulkFlows, bulk_flows, links_with_most_drops
+from pillarbox.experiments.models.packets.simulated_tcp import TcpParameters, simulate_tcp_flows
+from pillarbox.experiments.models.simulator.paths import routes
+from pillarbox.topos.base.errors import PillarboxError
 
 RATE_BPS, FRAME = 100e6, 9014
 TCP = TcpParameters(RATE_BPS, 100 * FRAME, 9000)

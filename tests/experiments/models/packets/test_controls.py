@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from experiments.cli.commands import simulate
-from experiments.lab import controls as shipped
-from experiments.lab.linux import congestion as of_labs
-from experiments.models.packets import link_queues, packet_engine
-from experiments.models.packets.congestion import (
+from pillarbox.experiments.cli.commands import simulate
+from pillarbox.experiments.lab import controls as shipped
+from pillarbox.experiments.lab.linux import congestion as of_labs
+from pillarbox.experiments.models.packets import link_queues, packet_engine
+from pillarbox.experiments.models.packets.congestion import (
     CONTROLS,
     CUBIC,
     DCTCP,
@@ -28,11 +28,11 @@ from experiments.models.packets.congestion import (
     holds_window,
     reduce_window,
 )
-from experiments.models.packets.controls import dctcp, delay, scalable
-from experiments.models.packets.link_queues import enqueue_or_drop
-from experiments.models.packets.packet_engine import _note_mark
-from experiments.models.packets.sender import process_ack, process_timeout
-from experiments.models.packets.state import (
+from pillarbox.experiments.models.packets.controls import dctcp, delay, scalable
+from pillarbox.experiments.models.packets.link_queues import enqueue_or_drop
+from pillarbox.experiments.models.packets.packet_engine import _note_mark
+from pillarbox.experiments.models.packets.sender import process_ack, process_timeout
+from pillarbox.experiments.models.packets.state import (
     ACK,
     LOSS,
     NEVER,

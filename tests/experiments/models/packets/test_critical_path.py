@@ -10,14 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import topos
-from experiments.models.fluid.directed_links import link_at, link_count
-from experiments.models.packets import critical_path as parts_of
-from experiments.models.packets.critical_path import CriticalPaths, FlowToExplain, Outage, Ports
-from experiments.models.packets.packet_log import NO_LINK, PacketLog
-from experiments.models.packets.simulated_tcp import TcpParameters, simulate_tcp_flows
-from experiments.models.simulator.paths import routes
-from topos.base.topology import Topology
+from pillarbox import topos
+from pillarbox.experiments.models.fluid.directed_links import link_at, link_count
+from pillarbox.experiments.models.packets import critical_path as parts_of
+from pillarbox.experiments.models.packets.critical_path import (
+    CriticalPaths,
+    FlowToExplain,
+    Outage,
+    Ports,
+)
+from pillarbox.experiments.models.packets.packet_log import NO_LINK, PacketLog
+from pillarbox.experiments.models.packets.simulated_tcp import TcpParameters, simulate_tcp_flows
+from pillarbox.experiments.models.simulator.paths import routes
+from pillarbox.topos.base.topology import Topology
 
 # Links of the logs drawn by hand: server 0 to switch 2, switch 2 to server 1, and back.
 UP, DOWN, BACK_UP, BACK_DOWN = range(4)

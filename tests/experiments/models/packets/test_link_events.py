@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from experiments.models.arrays import zero_records
-from experiments.models.packets.link_events import (
+from pillarbox.experiments.models.arrays import zero_records
+from pillarbox.experiments.models.packets.link_events import (
     CalendarState,
     add_link_event,
     empty_link_calendar,
     first_link_event,
     remove_link_event,
 )
-from experiments.models.packets.state import NONE, Link
+from pillarbox.experiments.models.packets.state import NONE, Link
 
 LINKS = 40
 

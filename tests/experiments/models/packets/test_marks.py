@@ -8,16 +8,16 @@ from functools import cache
 import numpy
 import pytest
 
-import topos
-from experiments.models.fluid.directed_links import link_count
-from experiments.models.packets.congestion import CONTROLS
-from experiments.models.packets.simulated_tcp import (
+from pillarbox import topos
+from pillarbox.experiments.models.fluid.directed_links import link_count
+from pillarbox.experiments.models.packets.congestion import CONTROLS
+from pillarbox.experiments.models.packets.simulated_tcp import (
     TcpParameters,
     TcpSimulationResults,
     simulate_tcp_flows,
 )
-from experiments.models.simulator.paths import routes
-from topos.base.errors import PillarboxError
+from pillarbox.experiments.models.simulator.paths import routes
+from pillarbox.topos.base.errors import PillarboxError
 
 RATE_BPS, FRAME, QUEUE, MARKED_FROM = 100e6, 1514, 100, 1 / 5
 LASTS_S, WARM_UP_S = 4.0, 1.0

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-import topos
-from experiments.models.arrays import Ints, Records, zero_records
-from experiments.models.packets import simulated_tcp
-from experiments.models.packets.bulk import bulk_flows
-from experiments.models.packets.controls.lia import lia_increase, lia_window
-from experiments.models.packets.multipath import (
+from pillarbox import topos
+from pillarbox.experiments.models.arrays import Ints, Records, zero_records
+from pillarbox.experiments.models.packets import simulated_tcp
+from pillarbox.experiments.models.packets.bulk import bulk_flows
+from pillarbox.experiments.models.packets.controls.lia import lia_increase, lia_window
+from pillarbox.experiments.models.packets.multipath import (
     SharedData,
     offer_data,
     process_data_ack,
@@ -24,15 +24,15 @@ from experiments.models.packets.multipath import (
     share_data,
     take_data,
 )
-from experiments.models.packets.simulated_tcp import (
+from pillarbox.experiments.models.packets.simulated_tcp import (
     TcpParameters,
     TcpSimulationResults,
     simulate_tcp_flows,
 )
-from experiments.models.packets.state import LOSS, NONE, OPEN, RECOVERY, TcpFlow
-from experiments.models.packets.subflow_paths import subflow_paths
-from experiments.models.simulator.paths import routes
-from topos.base.errors import PillarboxError
+from pillarbox.experiments.models.packets.state import LOSS, NONE, OPEN, RECOVERY, TcpFlow
+from pillarbox.experiments.models.packets.subflow_paths import subflow_paths
+from pillarbox.experiments.models.simulator.paths import routes
+from pillarbox.topos.base.errors import PillarboxError
 
 RATE_BPS, FRAME = 100e6, 9014
 TCP = TcpParameters(RATE_BPS, 100 * FRAME, 9000)

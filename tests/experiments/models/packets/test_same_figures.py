@@ -13,16 +13,16 @@ from typing import Any, NamedTuple
 import numpy
 import pytest
 
-import topos
-from experiments.models.fluid.directed_links import Routes, link_count
-from experiments.models.packets.bulk import bulk_flows
-from experiments.models.packets.simulated_tcp import (
+from pillarbox import topos
+from pillarbox.experiments.models.fluid.directed_links import Routes, link_count
+from pillarbox.experiments.models.packets.bulk import bulk_flows
+from pillarbox.experiments.models.packets.simulated_tcp import (
     TcpParameters,
     TcpSimulationResults,
     simulate_tcp_flows,
 )
-from experiments.models.packets.subflow_paths import subflow_paths
-from experiments.models.simulator.paths import routes
+from pillarbox.experiments.models.packets.subflow_paths import subflow_paths
+from pillarbox.experiments.models.simulator.paths import routes
 
 MTU_9000, FRAME_9000, FRAME_1500 = 9000, 9014, 1514
 

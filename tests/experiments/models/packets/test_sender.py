@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import numpy
 import pytest
 
-from experiments.models.packets.congestion import CUBIC
-from experiments.models.packets.sender import process_ack, segments_of_next_packet
-from experiments.models.packets.state import RECOVERY
+from pillarbox.experiments.models.packets.congestion import CUBIC
+from pillarbox.experiments.models.packets.sender import process_ack, segments_of_next_packet
+from pillarbox.experiments.models.packets.state import RECOVERY
 
 SEGMENTS, NEXT, NEWEST = 40, 30, 25  # sent up to 30; what was sent up to number 25 is known
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy
 import pytest
 
-from experiments.models.packets import sender
-from experiments.models.packets.congestion import CUBIC, RENO, grow_window
-from experiments.models.packets.controls import cubic
-from experiments.models.packets.sender import (
+from pillarbox.experiments.models.packets import sender
+from pillarbox.experiments.models.packets.congestion import CUBIC, RENO, grow_window
+from pillarbox.experiments.models.packets.controls import cubic
+from pillarbox.experiments.models.packets.sender import (
     is_tail_loss_probe,
     most_segments_at_own_port,
     next_segment_to_send,
@@ -19,7 +19,7 @@ from experiments.models.packets.sender import (
     process_timeout,
     timer_expiry_s,
 )
-from experiments.models.packets.state import LOSS, NEVER, NONE, OPEN, RECOVERY, TcpFlow
+from pillarbox.experiments.models.packets.state import LOSS, NEVER, NONE, OPEN, RECOVERY, TcpFlow
 
 NO_LIMIT = 1e9
 

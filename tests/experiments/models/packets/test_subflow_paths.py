@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy
 import pytest
 
-import topos
-from experiments.models.fluid.directed_links import end_of, links_of
-from experiments.models.packets.subflow_paths import reversed_routes, subflow_paths
-from hosts.base.algorithms import route
-from topos.base.errors import PillarboxError
+from pillarbox import topos
+from pillarbox.experiments.models.fluid.directed_links import end_of, links_of
+from pillarbox.experiments.models.packets.subflow_paths import reversed_routes, subflow_paths
+from pillarbox.hosts.base.algorithms import route
+from pillarbox.topos.base.errors import PillarboxError
 
 NETWORKS = [
     "bcube,4,1",

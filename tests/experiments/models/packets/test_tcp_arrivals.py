@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy
 import pytest
 
-import topos
-from experiments.models.arrivals.simulated_arrivals import goodput_bps, simulate
-from experiments.models.packets.simulated_tcp import TcpParameters
-from experiments.models.packets.tcp_arrivals import simulate_by_tcp
-from experiments.models.workloads.arrivals import Arrivals, Window, poisson_arrivals
-from experiments.models.workloads.workload import Workload
+from pillarbox import topos
+from pillarbox.experiments.models.arrivals.simulated_arrivals import goodput_bps, simulate
+from pillarbox.experiments.models.packets.simulated_tcp import TcpParameters
+from pillarbox.experiments.models.packets.tcp_arrivals import simulate_by_tcp
+from pillarbox.experiments.models.workloads.arrivals import Arrivals, Window, poisson_arrivals
+from pillarbox.experiments.models.workloads.workload import Workload
 
 TREE, RATE_BPS = topos.parse("tree,2,1"), 20e6
 TCP = TcpParameters(RATE_BPS, 100 * 1514)

@@ -10,35 +10,35 @@ from typing import Any
 import numpy
 import pytest
 
-import topos
-from experiments.models.fluid.directed_links import (
+from pillarbox import topos
+from pillarbox.experiments.models.fluid.directed_links import (
     Routes,
     link_count,
     links_of,
     routes_of,
     working_links,
 )
-from experiments.models.fluid.rates import link_loads, max_min
-from experiments.models.simulator import adapting
-from experiments.models.simulator.adapting.probing_flows import ProbingFlows
-from experiments.models.simulator.compiled_tar import TarFlows
-from experiments.models.simulator.failure_sets import FailedNodes, draw
-from experiments.models.simulator.flow_arrays import random_flows
-from experiments.models.simulator.probe_times import ProbeTimes
-from hosts.base.algorithms import route
-from hosts.base.bandwidth import NEWEST, Bandwidth
-from hosts.base.failures import NONE, Failures, parse_failures
-from hosts.base.load import router_for
-from hosts.base.path import Path
-from hosts.base.probing import Probing
-from hosts.base.timers import FAST, PAPER
-from hosts.bcube.bsr import HOP_COST, MOVE_GAIN
-from hosts.bcube.pairs import PairFlow, Pairs
-from hosts.bcube.selection import Selection
-from hosts.dpillar.traffic_aware import Scheduled
-from hosts.dpillar.tunnel_choices import schedule, tunnels
-from hosts.memory.memory_network import MemoryNetwork
-from topos.base.errors import PillarboxError
+from pillarbox.experiments.models.fluid.rates import link_loads, max_min
+from pillarbox.experiments.models.simulator import adapting
+from pillarbox.experiments.models.simulator.adapting.probing_flows import ProbingFlows
+from pillarbox.experiments.models.simulator.compiled_tar import TarFlows
+from pillarbox.experiments.models.simulator.failure_sets import FailedNodes, draw
+from pillarbox.experiments.models.simulator.flow_arrays import random_flows
+from pillarbox.experiments.models.simulator.probe_times import ProbeTimes
+from pillarbox.hosts.base.algorithms import route
+from pillarbox.hosts.base.bandwidth import NEWEST, Bandwidth
+from pillarbox.hosts.base.failures import NONE, Failures, parse_failures
+from pillarbox.hosts.base.load import router_for
+from pillarbox.hosts.base.path import Path
+from pillarbox.hosts.base.probing import Probing
+from pillarbox.hosts.base.timers import FAST, PAPER
+from pillarbox.hosts.bcube.bsr import HOP_COST, MOVE_GAIN
+from pillarbox.hosts.bcube.pairs import PairFlow, Pairs
+from pillarbox.hosts.bcube.selection import Selection
+from pillarbox.hosts.dpillar.traffic_aware import Scheduled
+from pillarbox.hosts.dpillar.tunnel_choices import schedule, tunnels
+from pillarbox.hosts.memory.memory_network import MemoryNetwork
+from pillarbox.topos.base.errors import PillarboxError
 
 STEPS, FLOWS = 35, 60
 BITS = 1 / 8  # flows send shares of a link's rate; routers count bytes

@@ -3,15 +3,15 @@
 import numpy
 import pytest
 
-import topos
-from experiments.models.fluid.directed_links import Routes, links_of, working_links
-from experiments.models.simulator import around
-from experiments.models.simulator.failure_sets import FailedNodes, draw, surviving_routes
-from experiments.models.simulator.flow_arrays import random_flows
-from experiments.models.simulator.paths import compiled_routings, routes
-from hosts.base.algorithms import route
-from hosts.base.failures import Failures, parse_failures
-from topos.base.errors import PillarboxError
+from pillarbox import topos
+from pillarbox.experiments.models.fluid.directed_links import Routes, links_of, working_links
+from pillarbox.experiments.models.simulator import around
+from pillarbox.experiments.models.simulator.failure_sets import FailedNodes, draw, surviving_routes
+from pillarbox.experiments.models.simulator.flow_arrays import random_flows
+from pillarbox.experiments.models.simulator.paths import compiled_routings, routes
+from pillarbox.hosts.base.algorithms import route
+from pillarbox.hosts.base.failures import Failures, parse_failures
+from pillarbox.topos.base.errors import PillarboxError
 
 FLOWS = 60
 
@@ -96,7 +96,7 @@ def test_dfr_is_joined_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
     works = draw(network, random, cables=0.2).works(network)
     ends = random_flows(network.servers, 50, random)
     whole = around.routes(network, "dfr", *ends, works, random)
-    monkeypatch.setattr("experiments.models.simulator.hops.BLOCK", 7)
+    monkeypatch.setattr("pillarbox.experiments.models.simulator.hops.BLOCK", 7)
     in_blocks = around.routes(network, "dfr", *ends, works, random)
     assert in_blocks.starts.tolist() == whole.starts.tolist()
     assert in_blocks.links.tolist() == whole.links.tolist()

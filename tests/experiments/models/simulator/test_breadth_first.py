@@ -3,13 +3,13 @@
 import numpy
 import pytest
 
-import topos
-from experiments.models.fluid.directed_links import working_links
-from experiments.models.simulator import breadth_first
-from experiments.models.simulator.breadth_first import distances, mean_and_deviation
-from hosts.base.failures import NONE, Failures, parse_failures
-from hosts.base.shortest import shortest_path
-from topos.base.spec import small
+from pillarbox import topos
+from pillarbox.experiments.models.fluid.directed_links import working_links
+from pillarbox.experiments.models.simulator import breadth_first
+from pillarbox.experiments.models.simulator.breadth_first import distances, mean_and_deviation
+from pillarbox.hosts.base.failures import NONE, Failures, parse_failures
+from pillarbox.hosts.base.shortest import shortest_path
+from pillarbox.topos.base.spec import small
 
 SPECS = ("bcube,4,1", "dcell,3,2,servers=41", "dpillar,4,3", "ficonn,4,2", "tree,4,3", "fattree,4")
 SPECS += tuple(spec for spec in small() if spec not in SPECS)

@@ -13,16 +13,16 @@ import numba
 import numpy
 import pytest
 
-from experiments.base.files import CHECKOUT
-from experiments.models.arrays import Ints
-from experiments.models.simulator.compiled import (
+from pillarbox.experiments.base.files import CHECKOUT
+from pillarbox.experiments.models.arrays import Ints
+from pillarbox.experiments.models.simulator.compiled import (
     _compiled,
     digest,
     native,
     native_in_place,
     numba_cache_folder,
 )
-from experiments.models.simulator.references import TupleReference, by_reference
+from pillarbox.experiments.models.simulator.references import TupleReference, by_reference
 
 CALLED = """
 STEP = 1
@@ -214,7 +214,7 @@ def test_of_processes_that_need_it_at_once_one_compiles(
 import sys
 from called import onward
 from calling import total
-from experiments.models.simulator import compiled
+from pillarbox.experiments.models.simulator import compiled
 
 print("ready", flush=True)
 sys.stdin.readline()

@@ -6,17 +6,17 @@ from typing import Any
 import numpy
 import pytest
 
-import topos
-from experiments.models.simulator import compiled_dfr
-from experiments.models.simulator.breadth_first import distances
-from experiments.models.simulator.failure_sets import FailedNodes, draw
-from experiments.models.simulator.flow_arrays import random_flows
-from experiments.models.simulator.hops import count_hops, hops_of_flows
-from experiments.models.simulator.paths import lengths
-from hosts.base.failures import Failures
-from hosts.dcell import dfr as routers
-from hosts.dcell.rules import InnerRoutes
-from topos.dcell import DCell
+from pillarbox import topos
+from pillarbox.experiments.models.simulator import compiled_dfr
+from pillarbox.experiments.models.simulator.breadth_first import distances
+from pillarbox.experiments.models.simulator.failure_sets import FailedNodes, draw
+from pillarbox.experiments.models.simulator.flow_arrays import random_flows
+from pillarbox.experiments.models.simulator.hops import count_hops, hops_of_flows
+from pillarbox.experiments.models.simulator.paths import lengths
+from pillarbox.hosts.base.failures import Failures
+from pillarbox.hosts.dcell import dfr as routers
+from pillarbox.hosts.dcell.rules import InnerRoutes
+from pillarbox.topos.dcell import DCell
 
 SPECS = (
     "dcell,4,1",

@@ -5,26 +5,26 @@ from collections import Counter, defaultdict
 import numpy
 import pytest
 
-import topos
-from experiments.models.arrays import Ints
-from experiments.models.fluid.directed_links import link_count, routes_of
-from experiments.models.simulator.compiled_tar import (
+from pillarbox import topos
+from pillarbox.experiments.models.arrays import Ints
+from pillarbox.experiments.models.fluid.directed_links import link_count, routes_of
+from pillarbox.experiments.models.simulator.compiled_tar import (
     TarFlows,
     Throughput,
     equal_share_rates,
     max_min_rates,
 )
-from experiments.models.simulator.failure_sets import FailedNodes, draw
-from experiments.models.simulator.flow_arrays import all_to_all, random_flows
-from experiments.models.simulator.paths import routes
-from hosts.base.bandwidth import Bandwidth
-from hosts.base.failures import NONE, Failures
-from hosts.base.path import Path, Step
-from hosts.base.probing import NEARLY_BEST
-from hosts.ficonn import tar as rules
-from hosts.ficonn.flow_table import free_bps
-from topos.base.errors import PillarboxError
-from topos.ficonn import BACKUP, SWITCH, FiConn
+from pillarbox.experiments.models.simulator.failure_sets import FailedNodes, draw
+from pillarbox.experiments.models.simulator.flow_arrays import all_to_all, random_flows
+from pillarbox.experiments.models.simulator.paths import routes
+from pillarbox.hosts.base.bandwidth import Bandwidth
+from pillarbox.hosts.base.failures import NONE, Failures
+from pillarbox.hosts.base.path import Path, Step
+from pillarbox.hosts.base.probing import NEARLY_BEST
+from pillarbox.hosts.ficonn import tar as rules
+from pillarbox.hosts.ficonn.flow_table import free_bps
+from pillarbox.topos.base.errors import PillarboxError
+from pillarbox.topos.ficonn import BACKUP, SWITCH, FiConn
 
 ROUNDS = 3
 RATE_BPS = 1.0

@@ -3,11 +3,11 @@
 import numpy
 import pytest
 
-import topos
-from experiments.models.fluid.directed_links import Routes, working_links
-from experiments.models.simulator.failure_sets import draw, surviving_routes
-from hosts.base.failures import Failures
-from topos.base.errors import PillarboxError
+from pillarbox import topos
+from pillarbox.experiments.models.fluid.directed_links import Routes, working_links
+from pillarbox.experiments.models.simulator.failure_sets import draw, surviving_routes
+from pillarbox.hosts.base.failures import Failures
+from pillarbox.topos.base.errors import PillarboxError
 
 
 @pytest.mark.parametrize("spec", ["bcube,4,2", "dcell,3,2,servers=41", "fattree,4"])

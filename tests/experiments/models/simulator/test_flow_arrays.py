@@ -3,13 +3,21 @@
 import numpy
 import pytest
 
-import topos
-from experiments.models.fluid.directed_links import link_count, working_links
-from experiments.models.fluid.rates import bottleneck_throughput, equal_share_rates_bps, link_loads
-from experiments.models.simulator.failure_sets import draw, surviving_routes
-from experiments.models.simulator.flow_arrays import all_to_all, random_flows, working_routes
-from experiments.models.simulator.paths import compiled_routings, routes
-from hosts.base.failures import parse_failures
+from pillarbox import topos
+from pillarbox.experiments.models.fluid.directed_links import link_count, working_links
+from pillarbox.experiments.models.fluid.rates import (
+    bottleneck_throughput,
+    equal_share_rates_bps,
+    link_loads,
+)
+from pillarbox.experiments.models.simulator.failure_sets import draw, surviving_routes
+from pillarbox.experiments.models.simulator.flow_arrays import (
+    all_to_all,
+    random_flows,
+    working_routes,
+)
+from pillarbox.experiments.models.simulator.paths import compiled_routings, routes
+from pillarbox.hosts.base.failures import parse_failures
 
 
 @pytest.mark.parametrize(

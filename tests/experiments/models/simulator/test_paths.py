@@ -3,16 +3,21 @@
 import numpy
 import pytest
 
-import topos
-from experiments.models.fluid.directed_links import end_of, links_of
-from experiments.models.simulator.hops import hops_of_flows
-from experiments.models.simulator.paths import compiled_routings, lengths, routes, routing_by_name
-from hosts.base.algorithms import algorithms, route
-from hosts.base.declarations import declared
-from hosts.base.path import Path
-from hosts.mesh import BY_PORT
-from topos.base.errors import PillarboxError
-from topos.base.spec import kinds
+from pillarbox import topos
+from pillarbox.experiments.models.fluid.directed_links import end_of, links_of
+from pillarbox.experiments.models.simulator.hops import hops_of_flows
+from pillarbox.experiments.models.simulator.paths import (
+    compiled_routings,
+    lengths,
+    routes,
+    routing_by_name,
+)
+from pillarbox.hosts.base.algorithms import algorithms, route
+from pillarbox.hosts.base.declarations import declared
+from pillarbox.hosts.base.path import Path
+from pillarbox.hosts.mesh import BY_PORT
+from pillarbox.topos.base.errors import PillarboxError
+from pillarbox.topos.base.spec import kinds
 
 SPECS = (
     "bcube,4,2",
@@ -155,7 +160,7 @@ def test_long_lists_of_flows_are_handled_in_blocks(monkeypatch: pytest.MonkeyPat
     network = topos.parse("dcell,4,2")
     ends = flows_of(network)
     whole, hops = routes(network, "dcell", *ends), lengths(network, "dcell", *ends)
-    monkeypatch.setattr("experiments.models.simulator.hops.BLOCK", 7)
+    monkeypatch.setattr("pillarbox.experiments.models.simulator.hops.BLOCK", 7)
     in_blocks = routes(network, "dcell", *ends)
     assert in_blocks.starts.tolist() == whole.starts.tolist()
     assert in_blocks.links.tolist() == whole.links.tolist()

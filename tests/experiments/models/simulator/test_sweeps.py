@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from experiments.base import source_code
-from experiments.models.simulator import sweeps
-from experiments.models.simulator.sweeps import (
+from pillarbox.experiments.base import source_code
+from pillarbox.experiments.models.simulator import sweeps
+from pillarbox.experiments.models.simulator.sweeps import (
     result_code_hash,
     run_task,
     run_task_with_same_code,
     sweep,
 )
-from topos.base.errors import PillarboxError
+from pillarbox.topos.base.errors import PillarboxError
 
 # Another process has to find these, and in a test's own module it would not.
 MEASURES = """
@@ -121,7 +121,7 @@ def test_no_worker_outlives_a_killed_sweep(measures: Any, tmp_path: Path) -> Non
     folders = [str(Path(measures.__file__).parent), str(ROOT)]
     program.write_text(
         f"import sys, pathlib\nsys.path[:0] = {folders}\n"
-        "import measures_of_sweeps\nfrom experiments.models.simulator.sweeps import sweep\n"
+        "import measures_of_sweeps\nfrom pillarbox.experiments.models.simulator.sweeps import sweep\n"
         "if __name__ == '__main__':\n"
         "    sweep(measures_of_sweeps.wait, [0, 60, 61], pathlib.Path('done'), workers=2)\n"
     )
@@ -151,7 +151,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def test_an_error_is_that_of_the_task(tmp_path: Path) -> None:
-    from experiments.apps.papers.dpillar.paths import measure
+    from pillarbox.experiments.apps.papers.dpillar.paths import measure
 
     tasks = [("dpillar,3,2", 0, 0, 1, run) for run in range(2)]
     with pytest.raises(PillarboxError, match="even number n >= 4"):

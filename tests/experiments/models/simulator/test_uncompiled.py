@@ -3,18 +3,18 @@
 import numpy
 import pytest
 
-import topos
-from experiments.models.fluid.directed_links import routes_of, working_links
-from experiments.models.simulator import around
-from experiments.models.simulator.compiled_networks import network_table
-from experiments.models.simulator.failure_sets import draw
-from experiments.models.simulator.flow_arrays import all_to_all
-from experiments.models.simulator.paths import compiled_routings, lengths, routes
-from experiments.models.simulator.uncompiled import failures_of
-from hosts.base.algorithms import SHORTEST, Algorithm, algorithms, route
-from hosts.base.declarations import declared
-from hosts.dcell.plain import DCellRouting
-from topos.base.spec import small
+from pillarbox import topos
+from pillarbox.experiments.models.fluid.directed_links import routes_of, working_links
+from pillarbox.experiments.models.simulator import around
+from pillarbox.experiments.models.simulator.compiled_networks import network_table
+from pillarbox.experiments.models.simulator.failure_sets import draw
+from pillarbox.experiments.models.simulator.flow_arrays import all_to_all
+from pillarbox.experiments.models.simulator.paths import compiled_routings, lengths, routes
+from pillarbox.experiments.models.simulator.uncompiled import failures_of
+from pillarbox.hosts.base.algorithms import SHORTEST, Algorithm, algorithms, route
+from pillarbox.hosts.base.declarations import declared
+from pillarbox.hosts.dcell.plain import DCellRouting
+from pillarbox.topos.base.spec import small
 
 CASES = [
     (spec, name)

@@ -6,14 +6,18 @@ import networkx
 import numpy
 import pytest
 
-import topos
-from experiments.models.simulator.failure_sets import FailedNodes, draw
-from experiments.models.simulator.flow_arrays import random_flows
-from experiments.models.simulator.hops import BLOCK
-from experiments.models.simulator.paths import compiled_routings, lengths
-from experiments.models.simulator.walks import disconnected_flows, flows_forwarded, path_sets
-from hosts.base.algorithms import route
-from hosts.base.path import Path, switches_between
+from pillarbox import topos
+from pillarbox.experiments.models.simulator.failure_sets import FailedNodes, draw
+from pillarbox.experiments.models.simulator.flow_arrays import random_flows
+from pillarbox.experiments.models.simulator.hops import BLOCK
+from pillarbox.experiments.models.simulator.paths import compiled_routings, lengths
+from pillarbox.experiments.models.simulator.walks import (
+    disconnected_flows,
+    flows_forwarded,
+    path_sets,
+)
+from pillarbox.hosts.base.algorithms import route
+from pillarbox.hosts.base.path import Path, switches_between
 
 SETS = [
     (spec, name)

@@ -10,21 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import topos
-from experiments.models.workloads.arrivals import (
+from pillarbox import topos
+from pillarbox.experiments.models.workloads.arrivals import (
     MOST_OFF,
     Arrivals,
     measurement_window,
     offered_bps,
     poisson_arrivals,
 )
-from experiments.models.workloads.demand import ARRIVING, demand_of, racks_of
-from experiments.models.workloads.patterns import PATTERNS
-from experiments.models.workloads.sizes import sizes_of
-from experiments.models.workloads.traces import read_trace, write_trace
-from experiments.models.workloads.workload import Workload
-from topos.base.errors import PillarboxError
-from topos.base.topology import Topology
+from pillarbox.experiments.models.workloads.demand import ARRIVING, demand_of, racks_of
+from pillarbox.experiments.models.workloads.patterns import PATTERNS
+from pillarbox.experiments.models.workloads.sizes import sizes_of
+from pillarbox.experiments.models.workloads.traces import read_trace, write_trace
+from pillarbox.experiments.models.workloads.workload import Workload
+from pillarbox.topos.base.errors import PillarboxError
+from pillarbox.topos.base.topology import Topology
 
 BCUBE = topos.parse("bcube,4,1")
 NETWORKS = [topos.parse(spec) for kind in topos.kinds() for spec in topos.network(kind).examples]

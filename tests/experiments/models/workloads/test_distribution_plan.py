@@ -8,20 +8,20 @@ from itertools import combinations
 
 import pytest
 
-import topos
-from experiments.lab.traffic.file_distribution import hop_flows, plan_for
-from experiments.models.workloads.distribution_plan import (
+from pillarbox import topos
+from pillarbox.experiments.lab.traffic.file_distribution import hop_flows, plan_for
+from pillarbox.experiments.models.workloads.distribution_plan import (
     DistributionPlan,
     nearest_servers,
     plan_of,
 )
-from experiments.models.workloads.workload import Workload
-from hosts.base.declarations import declared
-from hosts.bcube.rules import digit
-from topos.base.digits import DigitNetwork
-from topos.base.errors import PillarboxError
-from topos.base.topology import Topology
-from topos.bcube import BCube
+from pillarbox.experiments.models.workloads.workload import Workload
+from pillarbox.hosts.base.declarations import declared
+from pillarbox.hosts.bcube.rules import digit
+from pillarbox.topos.base.digits import DigitNetwork
+from pillarbox.topos.base.errors import PillarboxError
+from pillarbox.topos.base.topology import Topology
+from pillarbox.topos.bcube import BCube
 
 SPECS = (
     *("bcube,4,1", "bcube,2,3", "bcube,3,2", "bcube,4,2,servers=16", "bcube,4,2,servers=32"),

@@ -12,13 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import topos
-from experiments.models.workloads.flows import Flow
-from experiments.models.workloads.patterns import PATTERNS, PatternOptions, disjoint_paths, flows_of
-from experiments.models.workloads.workload import Workload
-from hosts.base.path import disjoint
-from topos.base.errors import PillarboxError
-from topos.base.topology import Topology
+from pillarbox import topos
+from pillarbox.experiments.models.workloads.flows import Flow
+from pillarbox.experiments.models.workloads.patterns import (
+    PATTERNS,
+    PatternOptions,
+    disjoint_paths,
+    flows_of,
+)
+from pillarbox.experiments.models.workloads.workload import Workload
+from pillarbox.hosts.base.path import disjoint
+from pillarbox.topos.base.errors import PillarboxError
+from pillarbox.topos.base.topology import Topology
 
 NETWORKS = [topos.parse(spec) for kind in topos.kinds() for spec in topos.network(kind).examples]
 SMALL = [topology for topology in NETWORKS if topology.servers <= 64]
@@ -130,7 +135,7 @@ def test_burst_is_all_pairs_of_two_groups(topology: Topology, data: st.DataObjec
 
 @pytest.mark.parametrize("topology", NETWORKS, ids=lambda topology: topology.spec)
 def test_one_to_one_has_a_flow_for_each_disjoint_path_of_the_routing(topology: Topology) -> None:
-    from hosts.base.algorithms import choose, route
+    from pillarbox.hosts.base.algorithms import choose, route
 
     made = pairs(topology, "one-to-one")
     (ends,) = Counter(made)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.models.workloads.sizes import TABLES, FlowSizes, sizes_of
-from topos.base.errors import PillarboxError
+from pillarbox.experiments.models.workloads.sizes import TABLES, FlowSizes, sizes_of
+from pillarbox.topos.base.errors import PillarboxError
 
 DRAWN = 50_000
 # Kolmogorov's bound at 1 in 1000: the largest distance of so many drawn from their distribution.

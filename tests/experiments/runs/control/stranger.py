@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import topos
+from pillarbox import topos
+from pillarbox.topos.base.topology import Topology
 from tests.experiments.labs import wait_until
 from tests.experiments.runs.control.test_commands import CALM, Terminal, processes, up
-from topos.base.topology import Topology
 
 READY = "pillarbox> "
 # Python's words, which no answer may have.

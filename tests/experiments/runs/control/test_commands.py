@@ -17,16 +17,16 @@ from pathlib import Path
 
 import pytest
 
-from experiments.cli.commands.up import reason_for_python_plane
-from experiments.lab.linux import sandbox
-from experiments.runs.control.client import ask
-from hosts.live import lab_programs
+from pillarbox.experiments.cli.commands.up import reason_for_python_plane
+from pillarbox.experiments.lab.linux import sandbox
+from pillarbox.experiments.runs.control.client import ask
+from pillarbox.hosts.live import lab_programs
 from tests.experiments.labs import WAIT_S, wait_until
 
 pytestmark = pytest.mark.root
 
 ROOT = Path(__file__).resolve().parents[4]
-PILLARBOX = [sys.executable, "-m", "experiments"]
+PILLARBOX = [sys.executable, "-m", "pillarbox"]
 LABS = Path("/run/pillarbox/labs")
 
 

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-import topos
-from experiments.runs.control.completion import (
+from pillarbox import topos
+from pillarbox.experiments.runs.control.completion import (
     FORMS,
     completions_after_server,
     completions_of_argument,
 )
-from experiments.runs.control.verbs import VERBS
+from pillarbox.experiments.runs.control.verbs import VERBS
 from tests.experiments.runs.control.test_commands import own_run, up
 
 __all__ = ["own_run"]  # a fixture

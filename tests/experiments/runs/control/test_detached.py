@@ -6,7 +6,7 @@ import os
 import signal
 from pathlib import Path
 
-from experiments.runs.control import detached
+from pillarbox.experiments.runs.control import detached
 from tests.experiments.labs import wait_until
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-import topos
-from experiments.lab.emulation.server_names import hosts_lines
+from pillarbox import topos
+from pillarbox.experiments.lab.emulation.server_names import hosts_lines
 from tests.experiments.labs import wait_until
 from tests.experiments.runs.control.test_commands import Terminal, own_run, pillarbox, processes, up
 
@@ -91,7 +91,7 @@ def test_a_shells_prompt_is_the_servers_address(own_run: Callable[[], None]) -> 
 @pytest.mark.root
 def test_nodes_of_a_mininet_network_keep_the_name_of_the_machine() -> None:
     """Nothing could resolve another name there."""
-    from experiments.lab.emulation.lab_network import LabNet
+    from pillarbox.experiments.lab.emulation.lab_network import LabNet
 
     with LabNet(topos.parse("tree,2,2")) as net:
         found = net["h0"].popen(["hostname"], stdout=subprocess.PIPE).communicate()[0]

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments.lab.linux import cgroups
-from experiments.runs.control.completion import traffic_patterns
+from pillarbox.experiments.lab.linux import cgroups
+from pillarbox.experiments.runs.control.completion import traffic_patterns
 from tests.experiments.labs import wait_until
 from tests.experiments.runs.control import test_commands
 from tests.experiments.runs.control.stranger import FAULTS, LINES, prompt_of

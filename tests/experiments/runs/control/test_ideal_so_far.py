@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy
 import pytest
 
-from experiments.models.fluid.path_bound import PathBound
-from experiments.runs.control.ideal_so_far import GoodputAndBound
-from experiments.runs.trials.order import FlowPathsAtTime
-from experiments.runs.trials.recorded_paths import paths_of
-from experiments.runs.trust.verdict import judge
-from hosts.base.failures import NONE
+from pillarbox.experiments.models.fluid.path_bound import PathBound
+from pillarbox.experiments.runs.control.ideal_so_far import GoodputAndBound
+from pillarbox.experiments.runs.trials.order import FlowPathsAtTime
+from pillarbox.experiments.runs.trials.recorded_paths import paths_of
+from pillarbox.experiments.runs.trust.verdict import judge
+from pillarbox.hosts.base.failures import NONE
 from tests.experiments.runs.seen import SEEN
 from tests.experiments.runs.trials.test_ideals import (
     APART,

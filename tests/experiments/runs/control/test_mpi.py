@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.runs.control import mpi
+from pillarbox.experiments.runs.control import mpi
 from tests.experiments.labs import WAIT_S
 from tests.experiments.runs.control.test_commands import ROOT, environment, own_run, pillarbox, up
 
@@ -54,7 +54,7 @@ def python() -> str:
 
 
 def mpirun(*words: str) -> list[str]:
-    return [sys.executable, "-m", "experiments", "mpirun", *words]
+    return [sys.executable, "-m", "pillarbox", "mpirun", *words]
 
 
 def test_all_servers_have_the_right_sum(

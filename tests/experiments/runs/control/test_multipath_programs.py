@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.lab.linux import mptcp
+from pillarbox.experiments.lab.linux import mptcp
 from tests.experiments.runs.control.test_commands import own_run, pillarbox, up
 
 LACK = mptcp.missing() or mptcp.lack_for_programs()

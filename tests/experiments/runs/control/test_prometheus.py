@@ -11,10 +11,10 @@ from urllib.error import HTTPError
 
 import pytest
 
-import topos
-from experiments.runs.control import prometheus
-from experiments.runs.control.prometheus import CONTENT, FAMILIES, metrics_text, server_at
-from topos.base.errors import PillarboxError
+from pillarbox import topos
+from pillarbox.experiments.runs.control import prometheus
+from pillarbox.experiments.runs.control.prometheus import CONTENT, FAMILIES, metrics_text, server_at
+from pillarbox.topos.base.errors import PillarboxError
 
 DASHBOARD = Path(__file__).parents[4] / "docs" / "grafana.json"
 DCELL = topos.parse("dcell,2,1")

@@ -3,9 +3,9 @@
 from types import SimpleNamespace
 from typing import Any
 
-import topos
-from experiments.runs.control.queries import _routings_around
-from hosts.base.failures import parse_failures
+from pillarbox import topos
+from pillarbox.experiments.runs.control.queries import _routings_around
+from pillarbox.hosts.base.failures import parse_failures
 
 
 def said(spec: str, routing: str, source: str, destination: str, *faults: str) -> list[str]:

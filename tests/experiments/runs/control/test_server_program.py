@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from experiments.runs.control.server_program import run_within
+from pillarbox.experiments.runs.control.server_program import run_within
 
 pytestmark = pytest.mark.root
 

@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
-import topos
-from topos.base.errors import PillarboxError
+from pillarbox import topos
+from pillarbox.topos.base.errors import PillarboxError
 
 pytestmark = pytest.mark.root
 
 
 @contextmanager
 def lab_of(spec: str, folder: Path, timers: str = "paper") -> Iterator[Any]:
-    from experiments.lab.emulation.local_fabric import running
-    from hosts.live.settings import LabSettings
+    from pillarbox.experiments.lab.emulation.local_fabric import running
+    from pillarbox.hosts.live.settings import LabSettings
 
     settings = LabSettings(plane="python", timers=timers)
     with running(topos.parse(spec), settings, folder / "lab") as lab:
@@ -31,7 +31,7 @@ def lab_of(spec: str, folder: Path, timers: str = "paper") -> Iterator[Any]:
 
 
 def said(lab: Any, line: str) -> str:
-    from experiments.runs.control.verbs import answer
+    from pillarbox.experiments.runs.control.verbs import answer
 
     verb, *words = line.split()
     return answer(lab, verb, words).said
@@ -39,7 +39,7 @@ def said(lab: Any, line: str) -> str:
 
 def test_a_path_holds_only_what_the_packet_came_to(tmp_path: Path) -> None:
     with lab_of("bcube,4,1", tmp_path) as lab:  # its timers notice the cut after 5 s
-        from experiments.lab.emulation import packet_tracing
+        from pillarbox.experiments.lab.emulation import packet_tracing
 
         said(lab, "path 0.0 0.3")
         packet_tracing.TRACE_S = 0.5  # in this sandbox alone; the next packet is lost
@@ -95,9 +95,9 @@ def test_why_names_a_dead_end_first(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_done_is_told_in_a_sentence(line: str, why: str, tmp_path: Path) -> None:
-    from experiments.lab.emulation.lab import Lab
-    from experiments.lab.emulation.local_fabric import LocalFabric
-    from hosts.live.settings import LabSettings
+    from pillarbox.experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.lab.emulation.local_fabric import LocalFabric
+    from pillarbox.hosts.live.settings import LabSettings
 
     # The lab need not run.
     lab = Lab(topos.parse("dcell,2,1"), LabSettings(), tmp_path, fabric=LocalFabric())
@@ -110,7 +110,7 @@ def test_what_cannot_be_done_is_told_in_a_sentence(line: str, why: str, tmp_path
 
 
 def test_a_workload_is_followed_and_finished_early(tmp_path: Path) -> None:
-    from experiments.runs.control.active_workload import finish, last_workload_progress
+    from pillarbox.experiments.runs.control.active_workload import finish, last_workload_progress
 
     with lab_of("bcube,2,1", tmp_path) as lab, ThreadPoolExecutor() as pool:
         assert last_workload_progress(lab, 0.0) is None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.lab.traffic import tools
-from experiments.runs.control.workload_run import goodput_line
+from pillarbox.experiments.lab.traffic import tools
+from pillarbox.experiments.runs.control.workload_run import goodput_line
 from tests.experiments.runs.control import test_commands
 from tests.experiments.runs.control.test_commands import Terminal, up
 

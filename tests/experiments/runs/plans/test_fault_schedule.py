@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import topos
-from experiments.models.workloads.workload import Workload
-from experiments.runs.plans.experiment import FaultAt, FaultRate
-from experiments.runs.plans.fault_schedule import nodes_of, schedule
-from hosts.base.fault_kinds import FAULT_KINDS
-from hosts.base.faults import Fault
-from topos.base.errors import PillarboxError
-from topos.base.spec import small
+from pillarbox import topos
+from pillarbox.experiments.models.workloads.workload import Workload
+from pillarbox.experiments.runs.plans.experiment import FaultAt, FaultRate
+from pillarbox.experiments.runs.plans.fault_schedule import nodes_of, schedule
+from pillarbox.hosts.base.fault_kinds import FAULT_KINDS
+from pillarbox.hosts.base.faults import Fault
+from pillarbox.topos.base.errors import PillarboxError
+from pillarbox.topos.base.spec import small
 
 SPECS = [spec for spec in small() if topos.parse(spec).switches]  # a fault may stop one
 RELAYING = [spec for spec in SPECS if topos.parse(spec).ports > 1]

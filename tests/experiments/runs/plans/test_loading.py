@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from experiments.models.workloads.workload import Workload
-from experiments.runs.plans import loading
-from experiments.runs.plans.experiment import Experiment, FaultAt, FaultRate, System
-from experiments.runs.plans.loading import experiment_of, load
-from experiments.runs.plans.overrides import overridden
-from experiments.runs.plans.values import made, plain
-from experiments.runs.trials.experiment_run import orders_of
-from topos.base.errors import InvalidValueError, PillarboxError
+from pillarbox.experiments.models.workloads.workload import Workload
+from pillarbox.experiments.runs.plans import loading
+from pillarbox.experiments.runs.plans.experiment import Experiment, FaultAt, FaultRate, System
+from pillarbox.experiments.runs.plans.loading import experiment_of, load
+from pillarbox.experiments.runs.plans.overrides import overridden
+from pillarbox.experiments.runs.plans.values import made, plain
+from pillarbox.experiments.runs.trials.experiment_run import orders_of
+from pillarbox.topos.base.errors import InvalidValueError, PillarboxError
 
 EXPERIMENT = Experiment(
     "mine",
@@ -168,7 +168,7 @@ def test_systems_that_ask_for_a_calibrated_rate_get_the_lowest():
 def test_python_file(tmp_path: Path):
     file = tmp_path / "mine.py"
     file.write_text(
-        "from experiments.runs.plans.experiment import *\n"
+        "from pillarbox.experiments.runs.plans.experiment import *\n"
         "EXPERIMENT = Experiment('mine', '', (System('bcube,2,1'),), Workload(duration_s=1.0))\n"
     )
     assert load(str(file), ["seed=3"]).seed == 3

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-import topos
-from experiments.lab.emulation.setting_checks import check_settings
-from experiments.lab.linux import mptcp
-from experiments.runs.plans.experiment import Experiment, FaultAt, System
-from experiments.runs.plans.loading import experiment_of
-from experiments.runs.trials.experiment_run import orders_of
-from experiments.runs.trials.unsupported import without_unsupported
-from hosts.live.settings import LabSettings
-from topos.base.errors import InvalidValueError, PillarboxError, UnsupportedError
+from pillarbox import topos
+from pillarbox.experiments.lab.emulation.setting_checks import check_settings
+from pillarbox.experiments.lab.linux import mptcp
+from pillarbox.experiments.runs.plans.experiment import Experiment, FaultAt, System
+from pillarbox.experiments.runs.plans.loading import experiment_of
+from pillarbox.experiments.runs.trials.experiment_run import orders_of
+from pillarbox.experiments.runs.trials.unsupported import without_unsupported
+from pillarbox.hosts.live.settings import LabSettings
+from pillarbox.topos.base.errors import InvalidValueError, PillarboxError, UnsupportedError
 
 WORKLOAD = {"pattern": "one-to-one", "duration_s": 1.0}
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.models.workloads.workload import Workload
-from experiments.runs.plans.experiment import Experiment, System
-from experiments.runs.plans.trials import blocks
-from experiments.runs.trials.experiment_run import order_of
+from pillarbox.experiments.models.workloads.workload import Workload
+from pillarbox.experiments.runs.plans.experiment import Experiment, System
+from pillarbox.experiments.runs.plans.trials import blocks
+from pillarbox.experiments.runs.trials.experiment_run import order_of
 
 SYSTEMS = tuple(System("bcube,4,1", label=label) for label in "abcdef")
 EXPERIMENT = Experiment("x", "", SYSTEMS, Workload("permutation", duration_s=1.0), repeats=4)

@@ -7,9 +7,9 @@ from itertools import product
 
 import pytest
 
-from experiments.models.workloads.workload import Workload
-from experiments.runs.plans.experiment import Experiment, FaultAt, System
-from experiments.runs.trials import records, schema, store
+from pillarbox.experiments.models.workloads.workload import Workload
+from pillarbox.experiments.runs.plans.experiment import Experiment, FaultAt, System
+from pillarbox.experiments.runs.trials import records, schema, store
 
 VOLUME = 1_000_000
 RATES = {"bcube,2,1": 4e6, "tree,2,2": 2e6}

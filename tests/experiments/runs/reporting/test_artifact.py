@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from experiments.runs.plans.experiment import System
-from experiments.runs.reporting import artifact
-from experiments.runs.reporting.artifact import opened, repeated_plan, write_artifact
-from experiments.runs.trials import agreement
-from experiments.runs.trials.records import load
-from topos.base.errors import PillarboxError
+from pillarbox.experiments.runs.plans.experiment import System
+from pillarbox.experiments.runs.reporting import artifact
+from pillarbox.experiments.runs.reporting.artifact import opened, repeated_plan, write_artifact
+from pillarbox.experiments.runs.trials import agreement
+from pillarbox.experiments.runs.trials.records import load
+from pillarbox.topos.base.errors import PillarboxError
 
 
 @pytest.fixture

@@ -3,12 +3,12 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 
-from experiments.cli.commands import demo
-from experiments.models.workloads.workload import Workload
-from experiments.runs.plans.catalogue import DEMO
-from experiments.runs.trials import records
-from experiments.runs.trials.experiment_run import orders_of
-from hosts.base.faults import read
+from pillarbox.experiments.cli.commands import demo
+from pillarbox.experiments.models.workloads.workload import Workload
+from pillarbox.experiments.runs.plans.catalogue import DEMO
+from pillarbox.experiments.runs.trials import records
+from pillarbox.experiments.runs.trials.experiment_run import orders_of
+from pillarbox.hosts.base.faults import read
 
 
 def test_plan_can_be_run_as_it_is():
@@ -21,9 +21,9 @@ def test_plan_can_be_run_as_it_is():
 def test_without_root_networks_are_drawn_and_told_what_root_is_for(monkeypatch, tmp_path):
     drawn = []
     monkeypatch.setattr(
-        "experiments.runs.reporting.drawing.draw_topology", lambda _, path: path.touch()
+        "pillarbox.experiments.runs.reporting.drawing.draw_topology", lambda _, path: path.touch()
     )
-    monkeypatch.setattr("experiments.base.files.give_to_user", drawn.append)
+    monkeypatch.setattr("pillarbox.experiments.base.files.give_to_user", drawn.append)
     monkeypatch.setattr(demo, "refusal", lambda: "no user namespaces")
     ran = CliRunner().invoke(demo.command, ["--out", str(tmp_path / "demo")])
     assert ran.exit_code == 0, ran.output

@@ -14,21 +14,24 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.bezier import BezierSegment
 
-import topos
-from experiments.apps.page.picture import picture_of
-from experiments.runs.reporting.drawing import draw_topology
-from experiments.runs.reporting.drawing.curves import (
+from pillarbox import topos
+from pillarbox.experiments.apps.page.picture import picture_of
+from pillarbox.experiments.runs.reporting.drawing import draw_topology
+from pillarbox.experiments.runs.reporting.drawing.curves import (
     CLEARANCE,
     CableObstacles,
     control_points,
     straight,
 )
-from experiments.runs.reporting.drawing.drawing_files import rendered
-from experiments.runs.reporting.drawing.network_figure import SERVER_RADIUS, topology_figure
-from experiments.runs.reporting.drawing.shapes import Shapes
-from topos.base.errors import PillarboxError
-from topos.base.layout import grid_layout
-from topos.tree import Tree
+from pillarbox.experiments.runs.reporting.drawing.drawing_files import rendered
+from pillarbox.experiments.runs.reporting.drawing.network_figure import (
+    SERVER_RADIUS,
+    topology_figure,
+)
+from pillarbox.experiments.runs.reporting.drawing.shapes import Shapes
+from pillarbox.topos.base.errors import PillarboxError
+from pillarbox.topos.base.layout import grid_layout
+from pillarbox.topos.tree import Tree
 
 EXAMPLES = [spec for kind in topos.kinds() for spec in topos.network(kind).examples]
 SMALL = [spec for spec in EXAMPLES if topos.parse(spec).servers <= 100]
@@ -226,7 +229,7 @@ def test_what_is_near_a_curve_is_found_among_all_obstacles():
 
 def test_drawing_says_that_names_were_left_out(tmp_path, monkeypatch):
     assert "left out" not in svg(topos.parse("tree,3,1"), tmp_path)
-    monkeypatch.setattr("experiments.runs.reporting.drawing.network_figure.SMALLEST", 50)
+    monkeypatch.setattr("pillarbox.experiments.runs.reporting.drawing.network_figure.SMALLEST", 50)
     assert "illegible names left out" in svg(topos.parse("tree,3,1"), tmp_path)
 
 

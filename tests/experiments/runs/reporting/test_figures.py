@@ -1,17 +1,17 @@
 import pytest
 from matplotlib.colors import to_hex
 
-import topos
-from experiments.runs.reporting import load_map, series, style
-from experiments.runs.reporting.drawing.shapes import Shapes
-from experiments.runs.reporting.figures import (
+from pillarbox import topos
+from pillarbox.experiments.runs.reporting import load_map, series, style
+from pillarbox.experiments.runs.reporting.drawing.shapes import Shapes
+from pillarbox.experiments.runs.reporting.figures import (
     completion_figure,
     faults_figure,
     goodput_figure,
     links_figure,
     throughput_figure,
 )
-from experiments.runs.reporting.run_reading import read
+from pillarbox.experiments.runs.reporting.run_reading import read
 
 
 @pytest.fixture(scope="module")

@@ -11,14 +11,19 @@ import pandas
 import pytest
 from click.testing import CliRunner
 
-from experiments.cli.main import cli
-from experiments.models.workloads.workload import Workload
-from experiments.runs.plans.experiment import FaultAt, System
-from experiments.runs.reporting.long_flows import lasting, lasts, length_rows, simulated_trials
-from experiments.runs.reporting.overlay import repeated
-from experiments.runs.trials import records
+from pillarbox.experiments.cli.main import cli
+from pillarbox.experiments.models.workloads.workload import Workload
+from pillarbox.experiments.runs.plans.experiment import FaultAt, System
+from pillarbox.experiments.runs.reporting.long_flows import (
+    lasting,
+    lasts,
+    length_rows,
+    simulated_trials,
+)
+from pillarbox.experiments.runs.reporting.overlay import repeated
+from pillarbox.experiments.runs.trials import records
+from pillarbox.topos.base.errors import PillarboxError
 from tests.experiments.runs.reporting.test_overlay import EXPERIMENT, SECOND, written
-from topos.base.errors import PillarboxError
 
 DURATION_S = 6.0
 GREEDY = replace(EXPERIMENT, workload=Workload(duration_s=DURATION_S))

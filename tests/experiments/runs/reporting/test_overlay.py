@@ -8,13 +8,13 @@ from dataclasses import asdict, replace
 import pytest
 from click.testing import CliRunner
 
-from experiments.cli.main import cli
-from experiments.models.fluid.ideal import header_efficiency
-from experiments.models.workloads.workload import Workload
-from experiments.runs.plans.experiment import Experiment, FaultAt, System
-from experiments.runs.reporting.overlay import class_rows, overlaid, overlay_figure
-from experiments.runs.trials import records, schema, store
-from topos.base.errors import PillarboxError
+from pillarbox.experiments.cli.main import cli
+from pillarbox.experiments.models.fluid.ideal import header_efficiency
+from pillarbox.experiments.models.workloads.workload import Workload
+from pillarbox.experiments.runs.plans.experiment import Experiment, FaultAt, System
+from pillarbox.experiments.runs.reporting.overlay import class_rows, overlaid, overlay_figure
+from pillarbox.experiments.runs.trials import records, schema, store
+from pillarbox.topos.base.errors import PillarboxError
 
 RATE = 8.0  # Mbit/s: a megabyte a second
 SECOND = int(1e6 * header_efficiency(0))  # bytes that a cable delivers in a second

@@ -3,8 +3,8 @@ import io
 import pytest
 from rich.console import Console
 
-from experiments.models.workloads.flows import Flow, Progress
-from experiments.runs.reporting.progress import Live
+from pillarbox.experiments.models.workloads.flows import Flow, Progress
+from pillarbox.experiments.runs.reporting.progress import Live
 
 FLOWS = [Flow(number, 0, number + 1, volume_bytes=1000) for number in range(3)]
 

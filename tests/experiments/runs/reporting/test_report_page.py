@@ -9,15 +9,15 @@ import pandas
 import pytest
 from click.testing import CliRunner
 
-from experiments.cli.commands.report import command
-from experiments.models.workloads.workload import Workload
-from experiments.runs.plans.experiment import FaultAt, System
-from experiments.runs.reporting import report_page as page_module
-from experiments.runs.reporting import style, tables
-from experiments.runs.reporting.report_page import write_report
-from experiments.runs.reporting.run_reading import read
-from experiments.runs.trust.readings import MachineReadings
-from topos.base.errors import PillarboxError
+from pillarbox.experiments.cli.commands.report import command
+from pillarbox.experiments.models.workloads.workload import Workload
+from pillarbox.experiments.runs.plans.experiment import FaultAt, System
+from pillarbox.experiments.runs.reporting import report_page as page_module
+from pillarbox.experiments.runs.reporting import style, tables
+from pillarbox.experiments.runs.reporting.report_page import write_report
+from pillarbox.experiments.runs.reporting.run_reading import read
+from pillarbox.experiments.runs.trust.readings import MachineReadings
+from pillarbox.topos.base.errors import PillarboxError
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}
 FAILED = "connection refused"

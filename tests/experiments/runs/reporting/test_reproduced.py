@@ -3,14 +3,14 @@ from dataclasses import replace
 
 import pytest
 
-from experiments.runs.reporting.reproduced import markdown
-from experiments.runs.reporting.reproduced.drawing import (
+from pillarbox.experiments.runs.reporting.reproduced import markdown
+from pillarbox.experiments.runs.reporting.reproduced.drawing import (
     draw_reproduction,
     reproduction_figure,
     table_of,
 )
-from experiments.runs.reporting.reproduced.page import keep, write_page
-from experiments.runs.reporting.reproduced.result import DIFFERS, Point, Reproduction
+from pillarbox.experiments.runs.reporting.reproduced.page import keep, write_page
+from pillarbox.experiments.runs.reporting.reproduced.result import DIFFERS, Point, Reproduction
 
 POINTS = (
     Point("SP", 1.0, ours=0.45, paper=0.44, low=0.40, high=0.50, ideal=0.3),

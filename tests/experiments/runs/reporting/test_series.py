@@ -2,9 +2,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import topos
-from experiments.runs.reporting import series
-from experiments.runs.trials import records
+from pillarbox import topos
+from pillarbox.experiments.runs.reporting import series
+from pillarbox.experiments.runs.trials import records
 
 BCUBE, TREE = "bcube,2,1 bsr", "tree,2,2"
 

@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from experiments.cli.main import cli
-from experiments.runs.reporting.perfetto import trace_of
-from experiments.runs.reporting.slow_flows import (
+from pillarbox.experiments.cli.main import cli
+from pillarbox.experiments.runs.reporting.perfetto import trace_of
+from pillarbox.experiments.runs.reporting.slow_flows import (
     Explanation,
     NamedPart,
     explained,
     simulated_trial,
     slowest,
 )
-from experiments.runs.trials import records
+from pillarbox.experiments.runs.trials import records
+from pillarbox.topos.base.errors import PillarboxError
 from tests.experiments.runs.reporting.test_overlay import written
-from topos.base.errors import PillarboxError
 
 PARTS = (
     NamedPart("waiting", 0.71, "s3-eth2", 2.6, ""),

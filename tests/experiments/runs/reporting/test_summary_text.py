@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pandas
 import pytest
 
-from experiments.runs.reporting import summary_text
+from pillarbox.experiments.runs.reporting import summary_text
 
 CUBE, TREE, CUT = "cube", "tree", "cube, cut"
 

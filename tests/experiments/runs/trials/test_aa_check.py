@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from experiments.runs.plans.experiment import System
-from experiments.runs.plans.loading import load
-from experiments.runs.plans.values import plain
-from experiments.runs.trials.aa_check import aa_check_sentence, identical_system_pairs
-from experiments.runs.trials.experiment_run import run
-from experiments.runs.trials.statistics import compare
-from experiments.runs.trials.summary import aa_check_sentences
+from pillarbox.experiments.runs.plans.experiment import System
+from pillarbox.experiments.runs.plans.loading import load
+from pillarbox.experiments.runs.plans.values import plain
+from pillarbox.experiments.runs.trials.aa_check import aa_check_sentence, identical_system_pairs
+from pillarbox.experiments.runs.trials.experiment_run import run
+from pillarbox.experiments.runs.trials.statistics import compare
+from pillarbox.experiments.runs.trials.summary import aa_check_sentences
 
 SAME = (System("bcube,2,1", label="A"), System("bcube,2,1", label="B"))
 STEADY = dict(enumerate([10.0, 10.2, 9.9, 10.1, 10.0]))

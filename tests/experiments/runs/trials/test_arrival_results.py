@@ -10,27 +10,27 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from experiments.cli.commands.run import command
-from experiments.models.workloads.flows import COMPLETED, FlowResult, Interval
-from experiments.models.workloads.traces import write_trace
-from experiments.models.workloads.workload import Workload
-from experiments.runs.plans.drawn_arrivals import arrivals_of
-from experiments.runs.plans.experiment import Experiment, System
-from experiments.runs.plans.loading import under_loads
-from experiments.runs.reporting import slowdown_figures as shown
-from experiments.runs.reporting.drawing.network_figure import PAPER
-from experiments.runs.reporting.report_page import write_report
-from experiments.runs.reporting.run_reading import read
-from experiments.runs.trials import manifest
-from experiments.runs.trials.experiment_run import orders_of, run
-from experiments.runs.trials.order import TrialMeasurements, TrialOrder
-from experiments.runs.trials.records import typed
-from experiments.runs.trials.slowdowns import burst_note, slowdowns, slowdowns_in
-from experiments.runs.trials.summary import text_of
-from experiments.runs.trials.trial_process import TrialDisplay
+from pillarbox.experiments.cli.commands.run import command
+from pillarbox.experiments.models.workloads.flows import COMPLETED, FlowResult, Interval
+from pillarbox.experiments.models.workloads.traces import write_trace
+from pillarbox.experiments.models.workloads.workload import Workload
+from pillarbox.experiments.runs.plans.drawn_arrivals import arrivals_of
+from pillarbox.experiments.runs.plans.experiment import Experiment, System
+from pillarbox.experiments.runs.plans.loading import under_loads
+from pillarbox.experiments.runs.reporting import slowdown_figures as shown
+from pillarbox.experiments.runs.reporting.drawing.network_figure import PAPER
+from pillarbox.experiments.runs.reporting.report_page import write_report
+from pillarbox.experiments.runs.reporting.run_reading import read
+from pillarbox.experiments.runs.trials import manifest
+from pillarbox.experiments.runs.trials.experiment_run import orders_of, run
+from pillarbox.experiments.runs.trials.order import TrialMeasurements, TrialOrder
+from pillarbox.experiments.runs.trials.records import typed
+from pillarbox.experiments.runs.trials.slowdowns import burst_note, slowdowns, slowdowns_in
+from pillarbox.experiments.runs.trials.summary import text_of
+from pillarbox.experiments.runs.trials.trial_process import TrialDisplay
+from pillarbox.topos.base.errors import PillarboxError
+from pillarbox.topos.base.spec import parse
 from tests.experiments.runs.seen import SEEN
-from topos.base.errors import PillarboxError
-from topos.base.spec import parse
 
 RATE_BPS, SLOW = 20e6, 3.0
 EXPERIMENT = Experiment(

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from experiments.cli.commands.run import _calibrated_mbit
-from experiments.runs.plans.loading import load
-from experiments.runs.trials import calibration, greedy
-from topos.base.errors import PillarboxError
+from pillarbox.experiments.cli.commands.run import _calibrated_mbit
+from pillarbox.experiments.runs.plans.loading import load
+from pillarbox.experiments.runs.trials import calibration, greedy
+from pillarbox.topos.base.errors import PillarboxError
 
 RATE_MBIT = 10.0
 

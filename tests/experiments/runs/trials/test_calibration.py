@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from experiments.runs.plans.experiment import Experiment, System
-from experiments.runs.trials import calibration
-from experiments.runs.trials.calibration import SCALE_MBIT, largest
-from experiments.runs.trials.greedy import Tried, greedy
-from experiments.runs.trust.verdict import Verdict
-from topos.base.errors import PillarboxError
+from pillarbox.experiments.runs.plans.experiment import Experiment, System
+from pillarbox.experiments.runs.trials import calibration
+from pillarbox.experiments.runs.trials.calibration import SCALE_MBIT, largest
+from pillarbox.experiments.runs.trials.greedy import Tried, greedy
+from pillarbox.experiments.runs.trust.verdict import Verdict
+from pillarbox.topos.base.errors import PillarboxError
 
 
 @dataclass

@@ -9,23 +9,23 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from experiments.cli.commands.run import command
-from experiments.lab.traffic.collective_tool import TransferResult
-from experiments.models.fluid.ideal import header_bytes, header_efficiency
-from experiments.models.workloads.collectives import plan as collective_plans
-from experiments.models.workloads.collectives.plan import CollectivePlan
-from experiments.models.workloads.workload import Workload
-from experiments.runs.plans.experiment import Experiment, System
-from experiments.runs.plans.loading import load
-from experiments.runs.plans.trials import Trial
-from experiments.runs.reporting.collective_section import operations
-from experiments.runs.reporting.run_reading import read
-from experiments.runs.trials.experiment_run import order_of, run
-from experiments.runs.trials.order import TrialMeasurements, TrialOrder
-from experiments.runs.trials.trial_process import TrialDisplay
+from pillarbox.experiments.cli.commands.run import command
+from pillarbox.experiments.lab.traffic.collective_tool import TransferResult
+from pillarbox.experiments.models.fluid.ideal import header_bytes, header_efficiency
+from pillarbox.experiments.models.workloads.collectives import plan as collective_plans
+from pillarbox.experiments.models.workloads.collectives.plan import CollectivePlan
+from pillarbox.experiments.models.workloads.workload import Workload
+from pillarbox.experiments.runs.plans.experiment import Experiment, System
+from pillarbox.experiments.runs.plans.loading import load
+from pillarbox.experiments.runs.plans.trials import Trial
+from pillarbox.experiments.runs.reporting.collective_section import operations
+from pillarbox.experiments.runs.reporting.run_reading import read
+from pillarbox.experiments.runs.trials.experiment_run import order_of, run
+from pillarbox.experiments.runs.trials.order import TrialMeasurements, TrialOrder
+from pillarbox.experiments.runs.trials.trial_process import TrialDisplay
+from pillarbox.topos.base.errors import PillarboxError
+from pillarbox.topos.base.topology import Topology
 from tests.experiments.runs.trials.test_experiment_run import FakeTrials
-from topos.base.errors import PillarboxError
-from topos.base.topology import Topology
 
 SIZE = 1_920_000
 SUMS = Experiment(

@@ -15,23 +15,23 @@ import pandas
 import pytest
 from click.testing import CliRunner
 
-import experiments
-from experiments.cli.commands.run import command
-from experiments.models.workloads.flows import COMPLETED, FAILED, FlowResult, Interval
-from experiments.models.workloads.workload import Workload
-from experiments.runs.plans.experiment import Experiment, FaultAt, System
-from experiments.runs.trials import manifest, records, schema, store
-from experiments.runs.trials.diff import as_plain, difference
-from experiments.runs.trials.diff import text_of as difference_text
-from experiments.runs.trials.experiment_run import orders_of, run
-from experiments.runs.trials.order import TrialMeasurements, TrialOrder
-from experiments.runs.trials.summary import advice, doubtful, summaries, text_of
-from experiments.runs.trials.trial_process import TrialDisplay, TrialError
-from experiments.runs.trust.readings import DurationStatistics, Readings
+from pillarbox import experiments
+from pillarbox.experiments.cli.commands.run import command
+from pillarbox.experiments.models.workloads.flows import COMPLETED, FAILED, FlowResult, Interval
+from pillarbox.experiments.models.workloads.workload import Workload
+from pillarbox.experiments.runs.plans.experiment import Experiment, FaultAt, System
+from pillarbox.experiments.runs.trials import manifest, records, schema, store
+from pillarbox.experiments.runs.trials.diff import as_plain, difference
+from pillarbox.experiments.runs.trials.diff import text_of as difference_text
+from pillarbox.experiments.runs.trials.experiment_run import orders_of, run
+from pillarbox.experiments.runs.trials.order import TrialMeasurements, TrialOrder
+from pillarbox.experiments.runs.trials.summary import advice, doubtful, summaries, text_of
+from pillarbox.experiments.runs.trials.trial_process import TrialDisplay, TrialError
+from pillarbox.experiments.runs.trust.readings import DurationStatistics, Readings
+from pillarbox.topos.base import spec
+from pillarbox.topos.base.errors import PillarboxError
+from pillarbox.topos.base.spec import parse
 from tests.experiments.runs.seen import SEEN
-from topos.base import spec
-from topos.base.errors import PillarboxError
-from topos.base.spec import parse
 
 EXPERIMENT = Experiment(
     "fake",
@@ -376,8 +376,8 @@ def test_a_full_disk_is_one_sentence_that_says_how_to_go_on(
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("hosts.linux.user_namespace.refusal", lambda: "")
-    monkeypatch.setattr("experiments.runs.trials.experiment_run.run", full)
+    monkeypatch.setattr("pillarbox.hosts.linux.user_namespace.refusal", lambda: "")
+    monkeypatch.setattr("pillarbox.experiments.runs.trials.experiment_run.run", full)
     arguments = ["quick", "--out", str(tmp_path / "run")]
     with pytest.raises(PillarboxError, match=r"disk is full.*`pillarbox run --resume .*/run`"):
         CliRunner().invoke(command, arguments, catch_exceptions=False)

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from experiments.lab.observe import packet_log
-from experiments.lab.observe.packet_log import PacketRecorder
-from experiments.lab.traffic.generator import Generator
-from experiments.models.packets import critical_path
-from experiments.models.packets.critical_path import CriticalPaths, FlowToExplain
-from experiments.models.packets.packet_log import NO_LINK
-from experiments.models.workloads.flows import Flow, Sending
-from experiments.runs.plans.experiment import System
-from experiments.runs.reporting.slow_flows import ports_of
-from experiments.runs.trials.packet_records import packet_log_of
-from hosts.linux import tcx
+from pillarbox.experiments.lab.observe import packet_log
+from pillarbox.experiments.lab.observe.packet_log import PacketRecorder
+from pillarbox.experiments.lab.traffic.generator import Generator
+from pillarbox.experiments.models.packets import critical_path
+from pillarbox.experiments.models.packets.critical_path import CriticalPaths, FlowToExplain
+from pillarbox.experiments.models.packets.packet_log import NO_LINK
+from pillarbox.experiments.models.workloads.flows import Flow, Sending
+from pillarbox.experiments.runs.plans.experiment import System
+from pillarbox.experiments.runs.reporting.slow_flows import ports_of
+from pillarbox.experiments.runs.trials.packet_records import packet_log_of
+from pillarbox.hosts.linux import tcx
 from tests.experiments.labs import EBPF, lab_of, wait_until
 
 pytestmark = [pytest.mark.root, EBPF]

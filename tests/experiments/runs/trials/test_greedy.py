@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from experiments.runs.plans.experiment import System
-from experiments.runs.trials import outcome, trial_process
-from experiments.runs.trials.greedy import tried
+from pillarbox.experiments.runs.plans.experiment import System
+from pillarbox.experiments.runs.trials import outcome, trial_process
+from pillarbox.experiments.runs.trials.greedy import tried
 
 
 def test_a_trial_whose_flows_all_failed_had_no_goodput(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-import topos
-from experiments.models.fluid.ideal import header_efficiency
-from experiments.models.workloads.flows import COMPLETED, Flow, FlowResult, Interval
-from experiments.models.workloads.workload import Workload
-from experiments.runs.plans.experiment import System
-from experiments.runs.plans.trials import Trial
-from experiments.runs.trials import ideals, recorded_paths
-from experiments.runs.trials.order import FlowPathsAtTime, TrialMeasurements, TrialOrder
-from experiments.runs.trials.outcome import outcome
-from experiments.runs.trials.recorded_paths import PathSampler
-from hosts.base.failures import NONE, Failures, parse_failures
+from pillarbox import topos
+from pillarbox.experiments.models.fluid.ideal import header_efficiency
+from pillarbox.experiments.models.workloads.flows import COMPLETED, Flow, FlowResult, Interval
+from pillarbox.experiments.models.workloads.workload import Workload
+from pillarbox.experiments.runs.plans.experiment import System
+from pillarbox.experiments.runs.plans.trials import Trial
+from pillarbox.experiments.runs.trials import ideals, recorded_paths
+from pillarbox.experiments.runs.trials.order import FlowPathsAtTime, TrialMeasurements, TrialOrder
+from pillarbox.experiments.runs.trials.outcome import outcome
+from pillarbox.experiments.runs.trials.recorded_paths import PathSampler
+from pillarbox.hosts.base.failures import NONE, Failures, parse_failures
 from tests.experiments.runs.seen import SEEN
 
 CUBE = topos.parse("bcube,2,1")

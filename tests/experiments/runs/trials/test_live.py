@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from experiments.runs.trials import records
-from experiments.runs.trials.experiment_run import order_of
-from experiments.runs.trials.trial_process import TrialDisplay, TrialError, measure
+from pillarbox.experiments.runs.trials import records
+from pillarbox.experiments.runs.trials.experiment_run import order_of
+from pillarbox.experiments.runs.trials.trial_process import TrialDisplay, TrialError, measure
 
 ROOT = Path(__file__).parents[4]
 DEADLINE_S = 150.0
@@ -38,7 +38,7 @@ def pillarbox(*words: str, folder: Path) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     environment.pop("PILLARBOX_SANDBOX", None)  # trials have sandboxes of their own, as ever
     return subprocess.Popen(
-        [sys.executable, "-m", "experiments", "run", *words],
+        [sys.executable, "-m", "pillarbox", "run", *words],
         cwd=folder,
         env=environment,
         stdout=subprocess.PIPE,
@@ -116,9 +116,9 @@ def test_a_trial_that_cannot_be_ends_as_failed_with_its_reason(tmp_path: Path):
 
 @pytest.mark.root
 def test_a_trial_has_a_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    from experiments.runs.plans.loading import load
-    from experiments.runs.plans.trials import blocks
-    from experiments.runs.trials import order
+    from pillarbox.experiments.runs.plans.loading import load
+    from pillarbox.experiments.runs.plans.trials import blocks
+    from pillarbox.experiments.runs.trials import order
 
     (tmp_path / "small.toml").write_text(SMALL)
     endless = ["workload.volume_bytes=1000000000"]

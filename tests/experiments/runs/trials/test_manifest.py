@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import platform
 
-import topos
-from experiments.runs.trials.manifest import machine, network_facts, sysctls, versions
+from pillarbox import topos
+from pillarbox.experiments.runs.trials.manifest import machine, network_facts, sysctls, versions
 
 
 def test_machine_and_programs():

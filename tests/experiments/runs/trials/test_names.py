@@ -9,12 +9,12 @@ import pandas
 from hypothesis import given
 from hypothesis import strategies as st
 
-import topos
-from experiments.runs.trials import records, schema
-from experiments.runs.trials.experiment_run import run
-from experiments.runs.trials.records import load, load_with_full_names
+from pillarbox import topos
+from pillarbox.experiments.runs.trials import records, schema
+from pillarbox.experiments.runs.trials.experiment_run import run
+from pillarbox.experiments.runs.trials.records import load, load_with_full_names
+from pillarbox.topos.base.spec import parse
 from tests.experiments.runs.trials.test_experiment_run import EXPERIMENT, FakeTrials
-from topos.base.spec import parse
 
 EXAMPLES = [spec for kind in topos.kinds() for spec in topos.network(kind).examples]
 

@@ -8,12 +8,17 @@ from typing import Any
 import numpy
 import pytest
 
-from experiments.lab.observe.packet_log import SIGHTING
-from experiments.models.packets.packet_log import NO_LINK, PacketLog
-from experiments.models.workloads.flows import Flow, FlowResult
-from experiments.runs.plans.experiment import System
-from experiments.runs.trials.packet_records import FILE, packet_log_of, read_packets, write_packets
-from topos.base.errors import PillarboxError
+from pillarbox.experiments.lab.observe.packet_log import SIGHTING
+from pillarbox.experiments.models.packets.packet_log import NO_LINK, PacketLog
+from pillarbox.experiments.models.workloads.flows import Flow, FlowResult
+from pillarbox.experiments.runs.plans.experiment import System
+from pillarbox.experiments.runs.trials.packet_records import (
+    FILE,
+    packet_log_of,
+    read_packets,
+    write_packets,
+)
+from pillarbox.topos.base.errors import PillarboxError
 
 SYSTEM = System("tree,2,2", mtu=1500)
 SOURCE, DESTINATION = map(SYSTEM.topology.ipv4, (0, 3))

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-import topos
-from experiments.runs.trials import recorded_paths
-from experiments.runs.trials.recorded_paths import (
+from pillarbox import topos
+from pillarbox.experiments.runs.trials import recorded_paths
+from pillarbox.experiments.runs.trials.recorded_paths import (
     chosen_paths,
     path_of,
     paths_of,
     recorded_flow_paths,
 )
-from hosts.dpillar.multipath import BothWays
+from pillarbox.hosts.dpillar.multipath import BothWays
 
 
 def test_source_routes_of_tcp_flows_alone():

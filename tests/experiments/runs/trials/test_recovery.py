@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-import topos
-from experiments.models.workloads.flows import Flow, FlowResult, Interval
-from experiments.runs.trials.recovery import recovery
-from experiments.runs.trials.trial_faults import killed_by
+from pillarbox import topos
+from pillarbox.experiments.models.workloads.flows import Flow, FlowResult, Interval
+from pillarbox.experiments.runs.trials.recovery import recovery
+from pillarbox.experiments.runs.trials.trial_faults import killed_by
 
 STEP_S = 0.1
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.runs.trials import statistics
-from experiments.runs.trials.statistics import (
+from pillarbox.experiments.runs.trials import statistics
+from pillarbox.experiments.runs.trials.statistics import (
     LEVEL,
     Estimate,
     compare,

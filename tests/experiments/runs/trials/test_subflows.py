@@ -7,22 +7,22 @@ from typing import Any
 
 import pytest
 
-import topos
-from experiments.models.fluid.ideal import goodput_share
-from experiments.models.workloads.flows import (
+from pillarbox import topos
+from pillarbox.experiments.models.fluid.ideal import goodput_share
+from pillarbox.experiments.models.workloads.flows import (
     COMPLETED,
     Flow,
     FlowResult,
     Interval,
     SubflowInterval,
 )
-from experiments.models.workloads.workload import Workload
-from experiments.runs.plans.experiment import System
-from experiments.runs.plans.trials import Trial
-from experiments.runs.trials.order import FlowPathsAtTime, TrialMeasurements, TrialOrder
-from experiments.runs.trials.outcome import outcome
-from experiments.runs.trials.subflows import subflows_of
-from hosts.base.failures import NONE, parse_failures
+from pillarbox.experiments.models.workloads.workload import Workload
+from pillarbox.experiments.runs.plans.experiment import System
+from pillarbox.experiments.runs.plans.trials import Trial
+from pillarbox.experiments.runs.trials.order import FlowPathsAtTime, TrialMeasurements, TrialOrder
+from pillarbox.experiments.runs.trials.outcome import outcome
+from pillarbox.experiments.runs.trials.subflows import subflows_of
+from pillarbox.hosts.base.failures import NONE, parse_failures
 from tests.experiments.runs.seen import SEEN
 
 CUBE = topos.parse("bcube,2,1")

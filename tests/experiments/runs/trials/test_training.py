@@ -8,28 +8,28 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from experiments.cli.commands.run import command
-from experiments.lab.traffic.collective_tool import TransferResult
-from experiments.models.workloads.training.chakra_files import write_trace
-from experiments.models.workloads.workload import TRAINING, Workload
-from experiments.runs.plans.experiment import Experiment, System
-from experiments.runs.plans.loading import load, with_jobs_alone
-from experiments.runs.reporting import tables
-from experiments.runs.reporting.collective_section import operations
-from experiments.runs.reporting.run_reading import read
-from experiments.runs.reporting.training_section import iterations
-from experiments.runs.reporting.training_section import jobs as jobs_table
-from experiments.runs.trials.diff import difference
-from experiments.runs.trials.diff import text_of as difference_text
-from experiments.runs.trials.experiment_run import run
-from experiments.runs.trials.job_slowdowns import job_slowdowns
-from experiments.runs.trials.order import TrialMeasurements, TrialOrder
-from experiments.runs.trials.summary import COMPLETION, main_of, text_of
-from experiments.runs.trials.training_results import measured_trace
-from experiments.runs.trials.trial_process import TrialDisplay
+from pillarbox.experiments.cli.commands.run import command
+from pillarbox.experiments.lab.traffic.collective_tool import TransferResult
+from pillarbox.experiments.models.workloads.training.chakra_files import write_trace
+from pillarbox.experiments.models.workloads.workload import TRAINING, Workload
+from pillarbox.experiments.runs.plans.experiment import Experiment, System
+from pillarbox.experiments.runs.plans.loading import load, with_jobs_alone
+from pillarbox.experiments.runs.reporting import tables
+from pillarbox.experiments.runs.reporting.collective_section import operations
+from pillarbox.experiments.runs.reporting.run_reading import read
+from pillarbox.experiments.runs.reporting.training_section import iterations
+from pillarbox.experiments.runs.reporting.training_section import jobs as jobs_table
+from pillarbox.experiments.runs.trials.diff import difference
+from pillarbox.experiments.runs.trials.diff import text_of as difference_text
+from pillarbox.experiments.runs.trials.experiment_run import run
+from pillarbox.experiments.runs.trials.job_slowdowns import job_slowdowns
+from pillarbox.experiments.runs.trials.order import TrialMeasurements, TrialOrder
+from pillarbox.experiments.runs.trials.summary import COMPLETION, main_of, text_of
+from pillarbox.experiments.runs.trials.training_results import measured_trace
+from pillarbox.experiments.runs.trials.trial_process import TrialDisplay
+from pillarbox.topos.base.errors import PillarboxError
 from tests.experiments.models.workloads.training.drawn_trace import drawn_trace
 from tests.experiments.runs.trials.test_experiment_run import FakeTrials
-from topos.base.errors import PillarboxError
 
 STEP_S = 0.1
 SMALL = {"tp": 2, "pp": 2, "layers": 2, "hidden": 32, "sequence": 16, "micro_batches": 1}

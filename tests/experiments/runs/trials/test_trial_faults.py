@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import topos
-from experiments.runs.trials.schema import EVENTS
-from experiments.runs.trials.trial_faults import NEVER, FaultInjector, hops_interrupted_by
-from hosts.base.failures import Failures, parse_failures
-from hosts.base.faults import Fault
-from hosts.base.path import Step
+from pillarbox import topos
+from pillarbox.experiments.runs.trials.schema import EVENTS
+from pillarbox.experiments.runs.trials.trial_faults import NEVER, FaultInjector, hops_interrupted_by
+from pillarbox.hosts.base.failures import Failures, parse_failures
+from pillarbox.hosts.base.faults import Fault
+from pillarbox.hosts.base.path import Step
 
 if TYPE_CHECKING:
-    from experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.lab.emulation.lab import Lab
 
 
 def test_who_notices_a_switch_is_everybody_on_it() -> None:
@@ -64,8 +64,8 @@ def _has_settled(lab: Lab) -> bool:
 
 @pytest.mark.root
 def test_faults_come_and_go_when_they_should(tmp_path: Path) -> None:
-    from experiments.lab.emulation.local_fabric import running
-    from hosts.live.settings import LabSettings
+    from pillarbox.experiments.lab.emulation.local_fabric import running
+    from pillarbox.hosts.live.settings import LabSettings
 
     schedule = [
         # The papers' timers do not take a busy machine for a failure, but need 5 s for a real one.
@@ -113,8 +113,8 @@ def test_faults_come_and_go_when_they_should(tmp_path: Path) -> None:
 
 @pytest.mark.root
 def test_who_noticed_and_died_is_asked_before(tmp_path: Path) -> None:
-    from experiments.lab.emulation.local_fabric import running
-    from hosts.live.settings import LabSettings
+    from pillarbox.experiments.lab.emulation.local_fabric import running
+    from pillarbox.hosts.live.settings import LabSettings
 
     schedule = [Fault("cut", ("0.1", "s0"), 0.1, 2.6), Fault("server", ("0.1",), 2.7, 2.8)]
     said: list[str] = []

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from experiments.runs.trust import canary
-from experiments.runs.trust.canary import Canary, CanaryReport
-from experiments.runs.trust.readings import DurationStatistics
+from pillarbox.experiments.runs.trust import canary
+from pillarbox.experiments.runs.trust.canary import Canary, CanaryReport
+from pillarbox.experiments.runs.trust.readings import DurationStatistics
 
 BEGIN_S, SOCKET, ORDERS = 10.0, 1, 2
 PACING = DurationStatistics(7, 0.1, 0.2, 0.3)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from experiments.runs.trust import canary_pacer
-from experiments.runs.trust.canary_pacer import INTERVAL_S, MOMENT, CanaryPacer, lateness
-from experiments.runs.trust.readings import DurationStatistics
+from pillarbox.experiments.runs.trust import canary_pacer
+from pillarbox.experiments.runs.trust.canary_pacer import INTERVAL_S, MOMENT, CanaryPacer, lateness
+from pillarbox.experiments.runs.trust.readings import DurationStatistics
 
 
 def test_lateness_counts_from_the_earliest_packet() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.runs.trust.machine import Machine, between, machine
+from pillarbox.experiments.runs.trust.machine import Machine, between, machine
 
 PRESSURE = "some avg10=0.00 avg60=0.00 avg300=0.00 total={}\nfull avg10=0.00 total=0\n"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.runs.trust import queues
-from experiments.runs.trust.queues import Counted, PortUsage, QueueCounters, QueueSampler
+from pillarbox.experiments.runs.trust import queues
+from pillarbox.experiments.runs.trust.queues import Counted, PortUsage, QueueCounters, QueueSampler
 
 RATE_BPS = 8e6  # a byte each microsecond
 ENOUGH = 6000

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.runs.trust.machine import Machine
-from experiments.runs.trust.quiet import LOOK_S, MOST_WAIT_S, wait_until_quiet
-from topos.base.errors import PillarboxError
+from pillarbox.experiments.runs.trust.machine import Machine
+from pillarbox.experiments.runs.trust.quiet import LOOK_S, MOST_WAIT_S, wait_until_quiet
+from pillarbox.topos.base.errors import PillarboxError
 
 TICKS = 1000  # of all processors between two looks
 

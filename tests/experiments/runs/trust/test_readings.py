@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.runs.trust.readings import DurationStatistics, MachineReadings, Readings, spread
+from pillarbox.experiments.runs.trust.readings import (
+    DurationStatistics,
+    MachineReadings,
+    Readings,
+    spread,
+)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import struct
 from collections import Counter
 from typing import Any
 
-from experiments.runs.trust import strays
-from hosts.linux import netlink_numbers as nl
+from pillarbox.experiments.runs.trust import strays
+from pillarbox.hosts.linux import netlink_numbers as nl
 
 
 class Kernel:

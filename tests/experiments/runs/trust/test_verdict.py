@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from experiments.runs.trust import Readings, judge
-from experiments.runs.trust.readings import DurationStatistics, MachineReadings
+from pillarbox.experiments.runs.trust import Readings, judge
+from pillarbox.experiments.runs.trust.readings import DurationStatistics, MachineReadings
 
 BUSY = {"sent_bytes": 1, "dropped_packets": 0, "busy_share": 1.0, "rate_bps": 1e7}
 

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from experiments.lab.linux.kernel_settings import KernelSettings
-from experiments.models.workloads.flows import Flow, Sending
-from experiments.runs.trust import Readings, Watch
-from experiments.runs.trust import canary as singing
-from experiments.runs.trust import canary_pacer as pacing
-from experiments.runs.trust.canary import Canary
-from experiments.runs.trust.canary_pacer import CanaryPacer
+from pillarbox.experiments.lab.linux.kernel_settings import KernelSettings
+from pillarbox.experiments.models.workloads.flows import Flow, Sending
+from pillarbox.experiments.runs.trust import Readings, Watch
+from pillarbox.experiments.runs.trust import canary as singing
+from pillarbox.experiments.runs.trust import canary_pacer as pacing
+from pillarbox.experiments.runs.trust.canary import Canary
+from pillarbox.experiments.runs.trust.canary_pacer import CanaryPacer
+from pillarbox.topos.base.errors import PillarboxError
 from tests.experiments import labs
-from topos.base.errors import PillarboxError
 
 if TYPE_CHECKING:
-    from experiments.lab.emulation.lab import Lab
+    from pillarbox.experiments.lab.emulation.lab import Lab
 
 pytestmark = pytest.mark.root
 
@@ -38,7 +38,7 @@ WITH_HEADERS = (14 + 36 + 52 + 1448) / 1448
 
 def watched(lab: Lab, pairs: list[tuple[int, int]], duration_s: float = 1.5) -> Readings:
     """Return the readings of greedy flows."""
-    from experiments.lab.traffic.generator import Generator
+    from pillarbox.experiments.lab.traffic.generator import Generator
 
     flows = [Flow(n, a, b, duration_s=duration_s) for n, (a, b) in enumerate(pairs)]
     generator = Generator(lab, flows, Sending())

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-import topos
-from experiments.lab.linux import shaping
-from experiments.models import port_bursts
-from experiments.runs.trust import watch as watching
-from experiments.runs.trust.canary import CanaryReport
-from experiments.runs.trust.machine import ProcessorLoad
-from experiments.runs.trust.queues import Counted
-from experiments.runs.trust.readings import DurationStatistics
-from experiments.runs.trust.watch import (
+from pillarbox import topos
+from pillarbox.experiments.lab.linux import shaping
+from pillarbox.experiments.models import port_bursts
+from pillarbox.experiments.runs.trust import watch as watching
+from pillarbox.experiments.runs.trust.canary import CanaryReport
+from pillarbox.experiments.runs.trust.machine import ProcessorLoad
+from pillarbox.experiments.runs.trust.queues import Counted
+from pillarbox.experiments.runs.trust.readings import DurationStatistics
+from pillarbox.experiments.runs.trust.watch import (
     Watch,
     _Direction,
     _ForwarderCounters,
@@ -26,8 +26,8 @@ from experiments.runs.trust.watch import (
     enough_bytes,
     faults_since,
 )
-from experiments.runs.trust.watcher import WatchOrder, WatchReport
-from topos.base.errors import PillarboxError
+from pillarbox.experiments.runs.trust.watcher import WatchOrder, WatchReport
+from pillarbox.topos.base.errors import PillarboxError
 
 
 def lab_of(spec: str = "bcube,4,1", **settings: Any) -> Any:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from experiments.runs.trust import watcher
-from experiments.runs.trust.machine import Machine
-from experiments.runs.trust.watcher import Watcher, WatchReport
+from pillarbox.experiments.runs.trust import watcher
+from pillarbox.experiments.runs.trust.machine import Machine
+from pillarbox.experiments.runs.trust.watcher import Watcher, WatchReport
 
 BEGIN_S, INTERVAL_S = 10.0, 0.125
 

@@ -5,9 +5,14 @@ from typing import Any
 
 import pytest
 
-from experiments.apps.teaching.child import StudentError
-from experiments.apps.teaching.labs import fault_hunt, lab10
-from experiments.apps.teaching.labs.fault_hunt import HiddenFault, Hunt, MemoryScene, run_hunt
+from pillarbox.experiments.apps.teaching.child import StudentError
+from pillarbox.experiments.apps.teaching.labs import fault_hunt, lab10
+from pillarbox.experiments.apps.teaching.labs.fault_hunt import (
+    HiddenFault,
+    Hunt,
+    MemoryScene,
+    run_hunt,
+)
 
 BCUBE = lab10.bcube_of("bcube,3,1")
 S0 = BCUBE.servers  # 0.0, 0.1 and 0.2 at port 0

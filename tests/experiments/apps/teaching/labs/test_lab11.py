@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.apps.teaching.grading_engine import WHOLE, Mark, mark_of_check
-from experiments.apps.teaching.labs import lab11
-from experiments.apps.teaching.labs.control_runs import (
+from pillarbox.experiments.apps.teaching.grading_engine import WHOLE, Mark, mark_of_check
+from pillarbox.experiments.apps.teaching.labs import lab11
+from pillarbox.experiments.apps.teaching.labs.control_runs import (
     INTERVAL_S,
     SETTLED_S,
     ControlMeasurements,
@@ -18,9 +18,9 @@ from experiments.apps.teaching.labs.control_runs import (
     SharedCable,
     flow_measurement,
 )
-from experiments.apps.teaching.labs.lab11 import ControlWork
-from experiments.base.files import SHEETS
-from experiments.models.workloads.flows import COMPLETED, Flow, FlowResult, Interval
+from pillarbox.experiments.apps.teaching.labs.lab11 import ControlWork
+from pillarbox.experiments.base.files import SHEETS
+from pillarbox.experiments.models.workloads.flows import COMPLETED, Flow, FlowResult, Interval
 
 CABLE, HIDDEN = SharedCable(20, 1.0), SharedCable(10, 2.5)  # 8 and 20 ms without a queue
 RENO, HIDDEN_RENO = FlowMeasurement(19e6, 58.0), FlowMeasurement(9.5e6, 120.0)

@@ -2,9 +2,9 @@
 
 import pytest
 
-import topos
-from experiments.apps.teaching.labs import lab7
-from experiments.models.fluid.ideal import header_bytes
+from pillarbox import topos
+from pillarbox.experiments.apps.teaching.labs import lab7
+from pillarbox.experiments.models.fluid.ideal import header_bytes
 
 # Flows on the busiest cable; max-min fair rates, in cables' rates: by hand.
 BY_HAND = {

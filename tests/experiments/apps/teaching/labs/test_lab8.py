@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-import topos
-from experiments.apps.teaching import grading_engine
-from experiments.apps.teaching.labs import lab8
-from experiments.apps.teaching.sheet_catalogue import sheet_of
-from experiments.models.comparison.path_metrics import diameter, disjoint_paths
-from topos.base.errors import PillarboxError
-from topos.base.topology import Topology
+from pillarbox import topos
+from pillarbox.experiments.apps.teaching import grading_engine
+from pillarbox.experiments.apps.teaching.labs import lab8
+from pillarbox.experiments.apps.teaching.sheet_catalogue import sheet_of
+from pillarbox.experiments.models.comparison.path_metrics import diameter, disjoint_paths
+from pillarbox.topos.base.errors import PillarboxError
+from pillarbox.topos.base.topology import Topology
 
 MODEL = Path(__file__).parents[4] / "vagrant" / "labs" / "answers" / "lab8" / "model.py"
 NUMBERS = range(1, 9)
@@ -64,7 +64,7 @@ def test_misbehaviour_is_told(
 ) -> None:
     # Only code that never answers may meet the time limit, also on a busy machine.
     limit_s = 1.0 if says == "no answer within" else 60.0
-    monkeypatch.setattr("experiments.apps.teaching.child.DECISION_S", limit_s)
+    monkeypatch.setattr("pillarbox.experiments.apps.teaching.child.DECISION_S", limit_s)
     source = MODEL.read_text()
     assert source.count(old) == 1
     report = grading_engine.grade(sheet_of("8", "s4"), source.replace(old, new))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from experiments.models.workloads.collectives.graph import Transfer, TransferGraph
+from pillarbox.experiments.models.workloads.collectives.graph import Transfer, TransferGraph
 
 
 def transfer_graph_errors(graph: TransferGraph) -> Iterator[str]:

@@ -9,13 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import topos
-from experiments.models.workloads.collectives import graph as graphs
-from experiments.models.workloads.collectives.bound import collective_time_bound_s
-from experiments.models.workloads.collectives.plan import ALGORITHMS, CollectivePlan, plan_for
-from experiments.models.workloads.workload import Workload
+from pillarbox import topos
+from pillarbox.experiments.models.workloads.collectives import graph as graphs
+from pillarbox.experiments.models.workloads.collectives.bound import collective_time_bound_s
+from pillarbox.experiments.models.workloads.collectives.plan import (
+    ALGORITHMS,
+    CollectivePlan,
+    plan_for,
+)
+from pillarbox.experiments.models.workloads.workload import Workload
+from pillarbox.topos.base.errors import PillarboxError
 from tests.experiments.models.workloads.collectives.sum_checks import transfer_graph_errors
-from topos.base.errors import PillarboxError
 
 NETWORKS = [
     "bcube,4,1", "bcube,2,2", "bcube,3,1", "bcube,4,1,servers=8", "dcell,3,1", "dpillar,4,2",

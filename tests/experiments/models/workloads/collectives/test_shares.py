@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import topos
-from experiments.models.workloads.collectives import shares as uneven
-from experiments.models.workloads.collectives.bound import collective_time_bound_s
-from experiments.models.workloads.collectives.plan import CollectivePlan, plan_for
-from experiments.models.workloads.collectives.shares import (
+from pillarbox import topos
+from pillarbox.experiments.models.workloads.collectives import shares as uneven
+from pillarbox.experiments.models.workloads.collectives.bound import collective_time_bound_s
+from pillarbox.experiments.models.workloads.collectives.plan import CollectivePlan, plan_for
+from pillarbox.experiments.models.workloads.collectives.shares import (
     MOST_SKEW,
     apportioned,
     drawn_or_read_shares,
     zipf_shares,
 )
-from experiments.models.workloads.workload import Workload
-from topos.base.errors import PillarboxError
+from pillarbox.experiments.models.workloads.workload import Workload
+from pillarbox.topos.base.errors import PillarboxError
 
 TREE = topos.parse("tree,4,1")
 

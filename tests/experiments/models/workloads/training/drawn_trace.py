@@ -12,7 +12,7 @@ Its time is A + S1 + B + S2 + C + S3 + E + S4 + all-reduce; no two messages are 
 
 from __future__ import annotations
 
-from experiments.models.workloads.training.trace import (
+from pillarbox.experiments.models.workloads.training.trace import (
     COLLECTIVE,
     COMPUTE,
     RECEIVE,

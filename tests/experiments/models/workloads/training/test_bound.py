@@ -6,13 +6,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import topos
-from experiments.models.fluid.ideal import goodput_share
-from experiments.models.fluid.iteration import simulated_moments
-from experiments.models.workloads.training.bound import iteration_bound_s
-from experiments.models.workloads.training.iteration_plan import iteration_plan
-from experiments.models.workloads.training.trace import COMPUTE, RECEIVE, SEND, Trace, TraceNode
-from experiments.models.workloads.training.transformer import Transformer
+from pillarbox import topos
+from pillarbox.experiments.models.fluid.ideal import goodput_share
+from pillarbox.experiments.models.fluid.iteration import simulated_moments
+from pillarbox.experiments.models.workloads.training.bound import iteration_bound_s
+from pillarbox.experiments.models.workloads.training.iteration_plan import iteration_plan
+from pillarbox.experiments.models.workloads.training.trace import (
+    COMPUTE,
+    RECEIVE,
+    SEND,
+    Trace,
+    TraceNode,
+)
+from pillarbox.experiments.models.workloads.training.transformer import Transformer
 from tests.experiments.models.workloads.training.drawn_trace import drawn_time_s, drawn_trace
 
 PORT_BPS = 8e6

@@ -9,17 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import topos
-from experiments.models.fluid.collective import transfer_end_times_s
-from experiments.models.fluid.iteration import simulated_moments
-from experiments.models.workloads.training.breakdown import (
+from pillarbox import topos
+from pillarbox.experiments.models.fluid.collective import transfer_end_times_s
+from pillarbox.experiments.models.fluid.iteration import simulated_moments
+from pillarbox.experiments.models.workloads.training.breakdown import (
     IterationTimes,
     iteration_times,
     moments_of_ends,
     node_times_us,
 )
-from experiments.models.workloads.training.iteration_plan import IterationPlan, iteration_plan
-from experiments.models.workloads.training.trace import (
+from pillarbox.experiments.models.workloads.training.iteration_plan import (
+    IterationPlan,
+    iteration_plan,
+)
+from pillarbox.experiments.models.workloads.training.trace import (
     COMPUTE,
     RECEIVE,
     SEND,
@@ -27,9 +30,9 @@ from experiments.models.workloads.training.trace import (
     TraceNode,
     check_trace,
 )
-from experiments.models.workloads.training.transformer import Transformer
+from pillarbox.experiments.models.workloads.training.transformer import Transformer
+from pillarbox.topos.base.errors import PillarboxError
 from tests.experiments.models.workloads.training.drawn_trace import drawn_trace
-from topos.base.errors import PillarboxError
 
 TREE = topos.parse("tree,8,1")
 BYTES_PER_S = 1_000_000

@@ -10,23 +10,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.models.workloads.training import chakra_files
-from experiments.models.workloads.training.chakra_files import (
+from pillarbox.experiments.models.workloads.training import chakra_files
+from pillarbox.experiments.models.workloads.training.chakra_files import (
     GROUPS_FILE,
     read_trace,
     write_trace,
 )
-from experiments.models.workloads.training.chakra_schema import (
+from pillarbox.experiments.models.workloads.training.chakra_schema import (
     ATTRIBUTE_TYPES,
     Attribute,
     GlobalMetadata,
     Node,
     attributes_of,
 )
-from experiments.models.workloads.training.trace import COMPUTE, Trace, TraceNode
-from experiments.models.workloads.training.transformer import Transformer
+from pillarbox.experiments.models.workloads.training.trace import COMPUTE, Trace, TraceNode
+from pillarbox.experiments.models.workloads.training.transformer import Transformer
+from pillarbox.topos.base.errors import PillarboxError
 from tests.experiments.models.workloads.training.drawn_trace import drawn_trace
-from topos.base.errors import PillarboxError
 
 # examples/workload/microbenchmarks/all_reduce/4npus_1MB/all_reduce.1.et of ASTRA-sim, commit
 # 518bd513, which Chakra's own protobuf classes wrote (MIT License, Copyright (c) 2023 Georgia

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import topos
-from experiments.models.workloads.collectives import plan as collective_plans
-from experiments.models.workloads.training import iteration_plan as plans
-from experiments.models.workloads.training.iteration_plan import (
+from pillarbox import topos
+from pillarbox.experiments.models.workloads.collectives import plan as collective_plans
+from pillarbox.experiments.models.workloads.training import iteration_plan as plans
+from pillarbox.experiments.models.workloads.training.iteration_plan import (
     JOIN,
     IterationPlan,
     iteration_plan,
 )
-from experiments.models.workloads.training.trace import (
+from pillarbox.experiments.models.workloads.training.trace import (
     COLLECTIVE,
     COMPUTE,
     RECEIVE,
@@ -26,13 +26,13 @@ from experiments.models.workloads.training.trace import (
     TraceNode,
     check_trace,
 )
+from pillarbox.topos.base.errors import PillarboxError
 from tests.experiments.models.workloads.collectives.sum_checks import transfer_graph_errors
 from tests.experiments.models.workloads.training.drawn_trace import (
     ALL_REDUCE_BYTES,
     MESSAGE_BYTES,
     drawn_trace,
 )
-from topos.base.errors import PillarboxError
 
 TREE = topos.parse("tree,8,1")
 
@@ -180,7 +180,7 @@ def test_unknown_and_unfit_algorithms() -> None:
 
 def test_collectives_alone_are_unchanged() -> None:
     """A plan of one collective operation has as many queues as flows."""
-    from experiments.models.workloads.workload import Workload
+    from pillarbox.experiments.models.workloads.workload import Workload
 
     plan = collective_plans.plan_for(TREE, Workload("all-reduce", 800), "ring", 1)
     assert plan.queues == len(plan.flows()) == 8

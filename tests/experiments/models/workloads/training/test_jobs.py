@@ -6,10 +6,15 @@ from typing import Any
 
 import pytest
 
-import topos
-from experiments.models.workloads.training import jobs as jobs_module
-from experiments.models.workloads.training.jobs import Job, operation_trace, repeated, united
-from experiments.models.workloads.training.trace import (
+from pillarbox import topos
+from pillarbox.experiments.models.workloads.training import jobs as jobs_module
+from pillarbox.experiments.models.workloads.training.jobs import (
+    Job,
+    operation_trace,
+    repeated,
+    united,
+)
+from pillarbox.experiments.models.workloads.training.trace import (
     COLLECTIVE,
     COMPUTE,
     RECEIVE,
@@ -18,14 +23,14 @@ from experiments.models.workloads.training.trace import (
     TraceNode,
     check_trace,
 )
-from experiments.models.workloads.training.training_workload import (
+from pillarbox.experiments.models.workloads.training.training_workload import (
     jobs_of,
     training_plan,
     workload_trace,
 )
-from experiments.models.workloads.workload import TRAINING, Workload
+from pillarbox.experiments.models.workloads.workload import TRAINING, Workload
+from pillarbox.topos.base.errors import PillarboxError
 from tests.experiments.models.workloads.training.drawn_trace import drawn_trace
-from topos.base.errors import PillarboxError
 
 SMALL: dict[str, Any] = {"layers": 2, "hidden": 32, "sequence": 16, "micro_batches": 1}
 

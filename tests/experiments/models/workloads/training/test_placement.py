@@ -8,11 +8,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-import topos
-from experiments.models.workloads.training.placement import PLACEMENTS, servers_of_jobs
-from topos.base.errors import PillarboxError
-from topos.base.spec import kinds, network
-from topos.base.topology import Topology
+from pillarbox import topos
+from pillarbox.experiments.models.workloads.training.placement import PLACEMENTS, servers_of_jobs
+from pillarbox.topos.base.errors import PillarboxError
+from pillarbox.topos.base.spec import kinds, network
+from pillarbox.topos.base.topology import Topology
 
 IN_CELLS = [kind for kind in kinds() if network(kind).cell]
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from experiments.models.workloads.training import trace as traces
-from experiments.models.workloads.training.trace import (
+from pillarbox.experiments.models.workloads.training import trace as traces
+from pillarbox.experiments.models.workloads.training.trace import (
     COLLECTIVE,
     COMPUTE,
     RECEIVE,
@@ -18,8 +18,8 @@ from experiments.models.workloads.training.trace import (
     TraceNode,
     check_trace,
 )
+from pillarbox.topos.base.errors import PillarboxError
 from tests.experiments.models.workloads.training.drawn_trace import drawn_trace
-from topos.base.errors import PillarboxError
 
 
 def compute(number: int, *after: int, duration_us: int = 1) -> TraceNode:

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-import topos
-from experiments.models.workloads.training.iteration_plan import iteration_plan
-from experiments.models.workloads.training.trace import COLLECTIVE, COMPUTE, check_trace
-from experiments.models.workloads.training.transformer import (
+from pillarbox import topos
+from pillarbox.experiments.models.workloads.training.iteration_plan import iteration_plan
+from pillarbox.experiments.models.workloads.training.trace import COLLECTIVE, COMPUTE, check_trace
+from pillarbox.experiments.models.workloads.training.transformer import (
     LAYER_NODES,
     MOST,
     Transformer,
     one_forward_one_backward,
 )
-from topos.base.errors import PillarboxError
+from pillarbox.topos.base.errors import PillarboxError
 
 
 def sent_bytes(model: Transformer, algorithm: str = "") -> dict[str, int]:

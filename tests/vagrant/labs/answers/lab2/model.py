@@ -1,5 +1,5 @@
-from hosts.base.hop_by_hop import HopByHop
-from hosts.base.path import Step
+from pillarbox.hosts.base.hop_by_hop import HopByHop
+from pillarbox.hosts.base.path import Step
 
 DIRECTION = 1
 

@@ -1,4 +1,4 @@
-from hosts.base.path import Step
+from pillarbox.hosts.base.path import Step
 
 FIRST, TURN = 2, -1
 

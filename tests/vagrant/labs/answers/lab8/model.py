@@ -1,9 +1,9 @@
 """Switches on a ring with chords; every cable of that graph is a server with two ports."""
 
-from hosts.base.hop_by_hop import HopByHop
-from hosts.base.path import Step
-from topos.base.errors import require
-from topos.base.topology import Bound, Plug, Topology
+from pillarbox.hosts.base.hop_by_hop import HopByHop
+from pillarbox.hosts.base.path import Step
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.topology import Bound, Plug, Topology
 
 
 class Chords(Topology):

@@ -1,7 +1,7 @@
 # A ring of switches: servers have one port, do not relay, and lose all when their switch dies.
-from hosts.base.hop_by_hop import HopByHop
-from hosts.base.path import Step
-from topos.base.topology import Bound, Plug, Topology
+from pillarbox.hosts.base.hop_by_hop import HopByHop
+from pillarbox.hosts.base.path import Step
+from pillarbox.topos.base.topology import Bound, Plug, Topology
 
 
 class Ring(Topology):
