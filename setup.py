@@ -1,10 +1,11 @@
-"""How Pillarbox is packaged; docs/adr/0001-packaging.md says why."""
+"""How Pillarbox is packaged; docs/adr/0001-packaging.md and 0028-one-import-name.md say why."""
 
 import shutil
 from pathlib import Path
 
 from setuptools import setup
 from setuptools.command.build_py import build_py
+from setuptools.command.editable_wheel import editable_wheel
 
 ROOT = Path(__file__).parent
 SHEETS = ROOT / "vagrant" / "labs"  # beside the packages, where students find them in a checkout
@@ -41,14 +42,91 @@ DASK = ["dask[distributed]>=2024.1,<2027", "cryptography>=41,<51"]
 DOCS = ["zensical>=0.0.73,<0.1; python_version >= '3.11'", "mkdocstrings-python>=2.0,<3"]
 
 
-class WithSheets(build_py):
-    """Puts the lab sheets into what is built, for `pillarbox grade`."""
+# Packages below `pillarbox`, named one by one: what is not named is not installed.
+PACKAGES = [
+    "topos",
+    "topos.base",
+    "topos.structures",
+    "hosts",
+    "hosts.base",
+    "hosts.bcube",
+    "hosts.dcell",
+    "hosts.dpillar",
+    "hosts.ficonn",
+    "hosts.linux",
+    "hosts.live",
+    "hosts.memory",
+    "hosts.wire",
+    "experiments",
+    "experiments.apps",
+    "experiments.apps.api",
+    "experiments.apps.cluster",
+    "experiments.apps.page",
+    "experiments.apps.papers",
+    "experiments.apps.papers.bcube",
+    "experiments.apps.papers.bml",
+    "experiments.apps.papers.dcell",
+    "experiments.apps.papers.dpillar",
+    "experiments.apps.papers.ficonn",
+    "experiments.apps.papers.ours",
+    "experiments.apps.papers.shared",
+    "experiments.apps.papers.today",
+    "experiments.apps.teaching",
+    "experiments.apps.teaching.labs",
+    "experiments.base",
+    "experiments.cli",
+    "experiments.cli.commands",
+    "experiments.lab",
+    "experiments.lab.controls",
+    "experiments.lab.doctor",
+    "experiments.lab.emulation",
+    "experiments.lab.linux",
+    "experiments.lab.observe",
+    "experiments.lab.traffic",
+    "experiments.models",
+    "experiments.models.arrivals",
+    "experiments.models.comparison",
+    "experiments.models.fluid",
+    "experiments.models.packets",
+    "experiments.models.packets.controls",
+    "experiments.models.simulator",
+    "experiments.models.simulator.adapting",
+    "experiments.models.simulator.around",
+    "experiments.models.simulator.paths",
+    "experiments.models.workloads",
+    "experiments.models.workloads.collectives",
+    "experiments.models.workloads.training",
+    "experiments.runs",
+    "experiments.runs.control",
+    "experiments.runs.plans",
+    "experiments.runs.reporting",
+    "experiments.runs.reporting.drawing",
+    "experiments.runs.reporting.reproduced",
+    "experiments.runs.trials",
+    "experiments.runs.trust",
+]
+
+
+class Build(build_py):
+    """Add the lab sheets, for `pillarbox grade`, and the folder of the old import names."""
 
     def run(self):
         super().run()
-        if not self.editable_mode:
-            target = Path(self.build_lib, "experiments", "apps", "teaching", "sheets")
-            shutil.copytree(SHEETS, target, dirs_exist_ok=True)
+        site, packages = self.build_lib, "pillarbox"
+        if self.editable_mode:
+            site, packages = self.get_finalized_command("install").install_lib, str(ROOT.resolve())
+        else:
+            sheets = Path(site, "pillarbox", "experiments", "apps", "teaching", "sheets")
+            shutil.copytree(SHEETS, sheets, dirs_exist_ok=True)
+        Path(site, "pillarbox-old-names.pth").write_text(f"{packages}\n", encoding="utf-8")
+
+
+class EditableWheel(editable_wheel):
+    """Install src/ as a plain path entry, which editors and type checkers can follow."""
+
+    def finalize_options(self):
+        self.distribution.packages, self.distribution.package_dir = ["pillarbox"], {"": "src"}
+        super().finalize_options()
 
 
 setup(
@@ -76,86 +154,21 @@ setup(
         "Typing :: Typed",
     ],
     python_requires=">=3.10",
-    # Named one by one, with an explicit root: an editable install is then a plain path entry
-    # that editors and type checkers can follow.
-    packages=[
-        "topos",
-        "topos.base",
-        "topos.structures",
-        "hosts",
-        "hosts.base",
-        "hosts.bcube",
-        "hosts.dcell",
-        "hosts.dpillar",
-        "hosts.ficonn",
-        "hosts.linux",
-        "hosts.live",
-        "hosts.memory",
-        "hosts.wire",
-        "experiments",
-        "experiments.apps",
-        "experiments.apps.api",
-        "experiments.apps.cluster",
-        "experiments.apps.page",
-        "experiments.apps.papers",
-        "experiments.apps.papers.bcube",
-        "experiments.apps.papers.bml",
-        "experiments.apps.papers.dcell",
-        "experiments.apps.papers.dpillar",
-        "experiments.apps.papers.ficonn",
-        "experiments.apps.papers.ours",
-        "experiments.apps.papers.shared",
-        "experiments.apps.papers.today",
-        "experiments.apps.teaching",
-        "experiments.apps.teaching.labs",
-        "experiments.base",
-        "experiments.cli",
-        "experiments.cli.commands",
-        "experiments.lab",
-        "experiments.lab.controls",
-        "experiments.lab.doctor",
-        "experiments.lab.emulation",
-        "experiments.lab.linux",
-        "experiments.lab.observe",
-        "experiments.lab.traffic",
-        "experiments.models",
-        "experiments.models.arrivals",
-        "experiments.models.comparison",
-        "experiments.models.fluid",
-        "experiments.models.packets",
-        "experiments.models.packets.controls",
-        "experiments.models.simulator",
-        "experiments.models.simulator.adapting",
-        "experiments.models.simulator.around",
-        "experiments.models.simulator.paths",
-        "experiments.models.workloads",
-        "experiments.models.workloads.collectives",
-        "experiments.models.workloads.training",
-        "experiments.runs",
-        "experiments.runs.control",
-        "experiments.runs.plans",
-        "experiments.runs.reporting",
-        "experiments.runs.reporting.drawing",
-        "experiments.runs.reporting.reproduced",
-        "experiments.runs.trials",
-        "experiments.runs.trust",
-        "pillarbox-stubs",  # types of pillarbox.py, for which py.typed has no place
-    ],
-    py_modules=["pillarbox"],
-    package_dir={"": "."},
-    cmdclass={"build_py": WithSheets},
+    packages=["pillarbox", *(f"pillarbox.{name}" for name in PACKAGES)],
+    package_dir={
+        "pillarbox": "src/pillarbox",
+        **{f"pillarbox.{folder}": folder for folder in ("topos", "hosts", "experiments")},
+    },
+    cmdclass={"build_py": Build, "editable_wheel": EditableWheel},
     package_data={
-        "topos": ["py.typed"],
-        "hosts": ["py.typed"],
-        "experiments": ["py.typed"],
-        "experiments.lab.observe": ["*.lua"],
-        "experiments.apps.page": ["web/*"],
-        "experiments.apps.papers": ["*/*.toml"],
-        "experiments.lab.controls": ["*.c", "*.h"],
-        "experiments.lab.linux": ["*.c"],
-        "experiments.runs.reporting": ["templates/*"],
-        "pillarbox-stubs": ["*.pyi"],
-        "hosts.live": ["*.c", "*.h"],  # compiled where they are to run
+        "pillarbox": ["py.typed"],
+        "pillarbox.experiments.lab.observe": ["*.lua"],
+        "pillarbox.experiments.apps.page": ["web/*"],
+        "pillarbox.experiments.apps.papers": ["*/*.toml"],
+        "pillarbox.experiments.lab.controls": ["*.c", "*.h"],
+        "pillarbox.experiments.lab.linux": ["*.c"],
+        "pillarbox.experiments.runs.reporting": ["templates/*"],
+        "pillarbox.hosts.live": ["*.c", "*.h"],  # compiled where they are to run
     },
     # What questions about networks, paths and protocols need: `topo`, `path`, `check-router`.
     install_requires=[
@@ -184,7 +197,7 @@ setup(
         "ovs": ["os-ken>=3.1,<5"],  # the controller of switches on Open vSwitch
     },
     entry_points={
-        "console_scripts": ["pillarbox = experiments.cli.main:main"],
-        "pytest11": ["pillarbox = experiments.apps.api.pytest_plugin"],
+        "console_scripts": ["pillarbox = pillarbox.experiments.cli.main:main"],
+        "pytest11": ["pillarbox = pillarbox.experiments.apps.api.pytest_plugin"],
     },
 )

@@ -20,7 +20,7 @@ NETWORKS = (
     *("dpillar", "dcell", "bcube", "ficonn", "rail", "mesh", "torus", "bccc"),
     *("tree", "fattree", "vl2", "jellyfish", "domains"),
 )
-PACKAGES = ("topos", "hosts", "experiments")
+PACKAGES = ("topos", "hosts", "experiments")  # below pillarbox, and left out of the names of boxes
 # Packages and districts from bottom to top, each with its colour.
 COLOURS = {
     "topos": "#cfe3f5",
@@ -49,13 +49,15 @@ def room_of(module: str) -> str:
 
 def rooms() -> nx.DiGraph:
     """Return the graph of the folders' imports."""
-    imports = grimp.build_graph(*PACKAGES, exclude_type_checking_imports=True)
+    imports = grimp.build_graph("pillarbox", exclude_type_checking_imports=True)
+    names = {module: module.partition(".")[2] for module in imports.modules}
+    names = {module: name for module, name in names.items() if name.startswith(PACKAGES)}
     graph = nx.DiGraph()
-    for importer in imports.modules:
-        graph.add_node(room_of(importer))
-        for imported in imports.find_modules_directly_imported_by(importer):
-            a, b = room_of(importer), room_of(imported)
-            if a != b and "." in imported and "." in importer:
+    for importer in names:
+        graph.add_node(room_of(names[importer]))
+        for imported in imports.find_modules_directly_imported_by(importer) & names.keys():
+            a, b = room_of(names[importer]), room_of(names[imported])
+            if a != b and "." in names[imported] and "." in names[importer]:
                 graph.add_edge(a, b)
     for beside in (*PACKAGES, *COLOURS):  # files beside the folders: small, and used everywhere
         if beside in graph and any(room.startswith(f"{beside}.") for room in graph):

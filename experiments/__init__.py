@@ -9,7 +9,7 @@
 `base`     texts, units, files and processes
 =========  =================================================================================
 
->>> from pillarbox.experiments import load                                         # doctest: +SKIP
+>>> from pillarbox.experiments import load                              # doctest: +SKIP
 >>> load("quick-20260301-101500-seed1").flows                           # doctest: +SKIP
 """
 
@@ -40,4 +40,10 @@ def __getattr__(name: str) -> Any:
     if name in _MODULE_OF_NAME:
         module, _, other = _MODULE_OF_NAME[name].partition(":")
         return getattr(importlib.import_module(module), other or name)
-    raise AttributeError(f"module 'experiments' has no attribute {name!r}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+if __name__ == "experiments":  # the import name of version 1.0
+    from pillarbox import old_names
+
+    old_names.import_for(__name__, __file__)

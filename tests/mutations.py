@@ -141,13 +141,13 @@ def tests_of(pattern: str, file: str) -> tuple[str, ...]:
     path = Path(file)
     own = Path("tests") / path.parent / f"test_{path.name}"
     tests = [str(own), *(f"tests/{test}" for test in GUARDED[pattern])]
-    return (file, *(test for test in tests if (ROOT / test).exists()))
+    return (f"src/pillarbox/{file}", *(test for test in tests if (ROOT / test).exists()))
 
 
 def is_green(tests: Iterable[str], tree: Path) -> bool:
     """Run tests in a copy of the tree; return False if one fails or time runs out."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
-    environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {**os.environ, "PYTHONPATH": f"{tree}/src:{tree}", "PYTHONDONTWRITEBYTECODE": "1"}
     with suppress(subprocess.CalledProcessError, subprocess.TimeoutExpired):
         subprocess.run(
             command, cwd=tree, env=environment, capture_output=True, check=True, timeout=LIMIT_S

@@ -43,4 +43,10 @@ def __getattr__(name: str) -> Any:
         import importlib
 
         return getattr(importlib.import_module(_HOME[name]), name)
-    raise AttributeError(f"module 'topos' has no attribute {name!r}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+if __name__ == "topos":  # the import name of version 1.0
+    from pillarbox import old_names
+
+    old_names.import_for(__name__, __file__)

@@ -444,7 +444,7 @@ provision_venv() {
         as_owner sh -c 'printf "%s\n" $2 >"$1"' sh "$venv/pillarbox.parts" "$chosen" ||
             explain_venv "$venv cannot be written"
         logged as_owner "$venv/bin/python" -I -m compileall -q \
-            "$checkout/topos" "$checkout/hosts" "$checkout/experiments"
+            "$checkout/src/pillarbox"/*.py "$checkout/topos" "$checkout/hosts" "$checkout/experiments"
         # By the venv's owner: what root compiles later, the owner could not remove.
         logged as_owner "$venv/bin/python" -I -c \
             'import pillarbox.experiments.apps.page.server, pillarbox.experiments.runs.reporting.report_page, pillarbox.experiments.runs.trials.experiment_run'

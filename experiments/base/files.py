@@ -17,6 +17,7 @@ from pillarbox.hosts.linux.user_namespace import outside_user
 from pillarbox.topos.base.errors import PillarboxError, require
 
 CHECKOUT = Path(__file__).resolve().parents[2]  # Folder of the packages topos, hosts, experiments.
+IMPORT_FOLDER = Path(str(sys.modules["pillarbox"].__file__)).parents[1]  # For Python's path.
 PRIVATE_FOLDER = 0o700  # Mode of a folder that only its owner may open.
 LONGEST_TOML = 1 << 20  # Upper bound for the size of a TOML file, in bytes.
 _IN_CHECKOUT = CHECKOUT / "vagrant" / "labs"

@@ -8,7 +8,7 @@ from pillarbox.hosts.bcube.rules import BCUBE_ROUTING
 
 
 class BCubeRouting(HopByHop):
-    """Router for BCubeRouting's single path, which ignores failures (see `pillarbox.hosts.bcube.bsr`)."""
+    """Router for BCubeRouting's single path, which ignores failures (see `bsr`)."""
 
     def next_step(self, destination: int, came_by: int | None) -> Step | None:
         """Return the hop that corrects the highest digit in which the destination differs."""

@@ -1,4 +1,4 @@
-"""Conversion of path probes and their PR field between the wire and `pillarbox.hosts.ficonn.rules`."""
+"""Conversion of path probes and their PR field between the wire and `rules`."""
 
 from __future__ import annotations
 

@@ -199,6 +199,9 @@ def _reduce_capability_sets(kept: int) -> None:
     checked_result(_libc.capset(header, new), "give up capabilities")
 
 
+PACKAGES = Path(__file__).resolve().parents[2]  # folder of topos, hosts and experiments
+
+
 def ruleset_for_reading(readable: Iterable[str | Path] = ()) -> int | None:
     """Return the descriptor of a Landlock ruleset for reading files; None without Landlock.
 
@@ -214,7 +217,8 @@ def ruleset_for_reading(readable: Iterable[str | Path] = ()) -> int | None:
         )
     except OSError:
         return None
-    for folder in {*READABLE, sys.prefix, sys.base_prefix, *sys.path, *map(str, readable)} - {"/"}:
+    code = sys.prefix, sys.base_prefix, *sys.path, str(PACKAGES)
+    for folder in {*READABLE, *code, *map(str, readable)} - {"/"}:
         with suppress(OSError):  # the readable folder is missing, or this process may not open it
             _allow_reading_folder(rules, folder)
     return rules

@@ -36,7 +36,7 @@ def bcube_topology(n, k):
 
 
 def bench(*arguments: str, first_on_path: Path | None = None) -> subprocess.CompletedProcess[str]:
-    path = [str(folder) for folder in (first_on_path, ROOT) if folder]
+    path = [str(folder) for folder in (first_on_path, ROOT / "src") if folder]
     return subprocess.run(
         [sys.executable, "-m", "pillarbox", "bench", *arguments],
         capture_output=True,

@@ -25,7 +25,7 @@ def run(*words: str) -> str:
         text=True,
         check=False,
         timeout=150,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
     )
     assert ran.returncode == 0, ran.stderr
     return ran.stdout

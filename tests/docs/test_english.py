@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 DEVELOPERS = ("tests/benches", "tests/commands", "tests/harness")
 # Packages and files that hold the rules for docstrings and comments.
 PLAIN = (
-    *("topos", "hosts", "experiments", "pillarbox.py", "pillarbox-stubs/__init__.pyi"),
+    *("topos", "hosts", "experiments", "src/pillarbox"),
     *DEVELOPERS,
 )
 PACKAGES = ("topos", "hosts", "experiments")

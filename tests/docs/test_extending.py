@@ -48,7 +48,8 @@ def miswired(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_file_alone_is_a_network_that_keeps_the_contract(ring: Path) -> None:
     code = (
-        "import json; from pillarbox import topos; from pillarbox.topos.base.check import problems; "
+        "import json; from pillarbox import topos; "
+        "from pillarbox.topos.base.check import problems; "
         "examples = topos.network('ring').examples; "
         "print(json.dumps([topos.__file__, topos.kinds(), "
         "{spec: problems(topos.parse(spec)) for spec in examples}]))"
@@ -63,7 +64,7 @@ def test_the_file_alone_is_a_network_that_keeps_the_contract(ring: Path) -> None
 
 
 def test_its_doctest_and_the_contract_tests_take_it_up(ring: Path) -> None:
-    tests = [str(ROOT / "tests" / "topos" / "test_contract.py"), "topos/ring.py"]
+    tests = [str(ROOT / "tests" / "topos" / "test_contract.py"), "src/pillarbox/topos/ring.py"]
     options = ["-q", "-p", "no:cacheprovider", "--doctest-modules", "--import-mode=importlib"]
     done = python(ring, "-m", "pytest", *options, f"--rootdir={ring}", "-k", "ring", *tests)
     assert done.returncode == 0, done.stdout

@@ -66,7 +66,7 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("jupyter")
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--target", folder / "kernel"]
     subprocess.run([*pip, "ipykernel", "nbclient"], check=True, timeout=LONGEST_S)
-    places = os.pathsep.join([str(folder / "kernel"), str(ROOT)])
+    places = os.pathsep.join([str(folder / "kernel"), str(ROOT / "src")])
     return {**os.environ, "PYTHONPATH": places, "HOME": str(folder)}
 
 

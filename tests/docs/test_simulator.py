@@ -27,7 +27,7 @@ def test_the_sweep_runs_as_written(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "sweep.py"],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
         capture_output=True,
         text=True,
         check=False,

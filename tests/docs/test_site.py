@@ -18,7 +18,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 NEEDED = ("zensical", "mkdocstrings_handlers")
-SOURCES = ("docs", "vagrant", "topos", "hosts", "experiments", "pillarbox.py", "zensical.toml")
+SOURCES = ("docs", "vagrant", "topos", "hosts", "experiments", "src", "zensical.toml")
 CLIENT_SIDE = "__"  # anchors that begin so are made by the site's script
 
 
@@ -48,9 +48,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("checkout")
     for name in SOURCES:  # Zensical builds, and caches, in the folder of its settings
         if (ROOT / name).is_dir():
-            shutil.copytree(
-                ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__")
-            )
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(ROOT / name, folder / name, symlinks=True, ignore=ignored)
         else:
             shutil.copy(ROOT / name, folder)
     built = subprocess.run(

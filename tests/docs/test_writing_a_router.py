@@ -43,7 +43,7 @@ def pillarbox(folder: Path, command: str) -> subprocess.CompletedProcess[str]:
         check=False,
         timeout=150,
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
     )
 
 

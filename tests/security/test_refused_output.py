@@ -51,7 +51,7 @@ def ended(redirection: str, *words: str) -> tuple[int, str]:
         check=False,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT / "src")},
     )
     return done.returncode, done.stderr
 

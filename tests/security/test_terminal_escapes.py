@@ -39,7 +39,7 @@ def said(*words: str, encoding: str = "utf-8") -> str:
         check=False,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        env={"PYTHONIOENCODING": encoding, "PYTHONPATH": str(CHECKOUT)},
+        env={"PYTHONIOENCODING": encoding, "PYTHONPATH": str(CHECKOUT / "src")},
     )
     return ended.stdout.decode("utf-8")
 
@@ -99,7 +99,7 @@ def test_a_page() -> None:
 
 
 def test_nothing_writes_past_the_filter() -> None:
-    """Only `pillarbox.experiments.base.output` and the writers named here know the streams below it."""
+    """Only `experiments/base/output.py` and the writers named here know the streams below it."""
     passed = re.compile(r"sys\.__std|std(out|err)\.buffer|os\.write\([12],|\.unfiltered")
     sources = (
         file for folder in ("experiments", "hosts") for file in CHECKOUT.glob(f"{folder}/**/*.py")

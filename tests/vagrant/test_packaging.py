@@ -29,14 +29,14 @@ def settings(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 def test_every_package_is_named(settings: dict[str, Any]) -> None:
     files = [file for root in ROOTS for file in (CHECKOUT / root).rglob("__init__.py")]
-    packages = [".".join(file.parent.relative_to(CHECKOUT).parts) for file in files]
-    assert sorted(settings["packages"]) == sorted([*packages, "pillarbox-stubs"])
+    packages = [".".join(("pillarbox", *file.parent.relative_to(CHECKOUT).parts)) for file in files]
+    assert sorted(settings["packages"]) == sorted(["pillarbox", *packages])
 
 
 def test_every_source_of_the_kernels_programs_is_installed(settings: dict[str, Any]) -> None:
     for root in ROOTS:
         for source in [*(CHECKOUT / root).rglob("*.c"), *(CHECKOUT / root).rglob("*.h")]:
-            package = ".".join(source.parent.relative_to(CHECKOUT).parts)
+            package = "pillarbox." + ".".join(source.parent.relative_to(CHECKOUT).parts)
             patterns = settings["package_data"].get(package, [])
             assert any(source.match(pattern) for pattern in patterns), source
 

@@ -63,7 +63,9 @@ def test_version_is_the_one_that_is_cited() -> None:
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build an sdist of the checkout, and the wheel of the sdist."""
     folder = tmp_path_factory.mktemp("wheel")
-    shutil.copytree(CHECKOUT, folder / "source", ignore=shutil.ignore_patterns(*LEFT_OUT))
+    shutil.copytree(
+        CHECKOUT, folder / "source", symlinks=True, ignore=shutil.ignore_patterns(*LEFT_OUT)
+    )
     sdist = built("build_sdist", folder / "source")
     subprocess.run(["tar", "-xf", sdist, "-C", folder], check=True)
     return built("build_wheel", folder / sdist.name.removesuffix(".tar.gz"))
@@ -121,13 +123,16 @@ def run(program: Path, *words: str) -> subprocess.CompletedProcess[str]:
 def test_wheel_has_what_is_no_python(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as packed:
         found = set(packed.namelist())
-    assert {"topos/py.typed", "hosts/py.typed", "experiments/py.typed", "pillarbox.py"} <= found
-    assert "hosts/live/forward.bpf.c" in found
-    assert "experiments/apps/page/web/page.html" in found
-    assert "experiments/apps/papers/dcell/dcell-fig11.toml" in found
+    assert {name.partition("/")[0] for name in found} == {
+        *("pillarbox", "pillarbox-old-names.pth", f"pillarbox-{told()['version']}.dist-info")
+    }
+    assert {"pillarbox/py.typed", "pillarbox/old_names.py"} <= found
+    assert "pillarbox/hosts/live/forward.bpf.c" in found
+    assert "pillarbox/experiments/apps/page/web/page.html" in found
+    assert "pillarbox/experiments/apps/papers/dcell/dcell-fig11.toml" in found
     for file in (CHECKOUT / "vagrant" / "labs").rglob("*.md"):
         within = file.relative_to(CHECKOUT / "vagrant" / "labs")
-        assert f"experiments/apps/teaching/sheets/{within}" in found
+        assert f"pillarbox/experiments/apps/teaching/sheets/{within}" in found
 
 
 def test_questions_are_answered_in_a_fresh_environment(environment: Path) -> None:
@@ -137,6 +142,26 @@ def test_questions_are_answered_in_a_fresh_environment(environment: Path) -> Non
     assert "380 of 380" in run(environment, "check-router", "dcell,4,1", "dfr").stdout
     graded = run(environment, "grade", "1", "--student", "ada", "--show")
     assert graded.returncode == 0, graded.stderr
+
+
+def test_a_project_keeps_packages_of_the_old_names(environment: Path, tmp_path: Path) -> None:
+    for name in ("experiments", "hosts", "topos"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("VALUE = 'own'\n")
+    own = (
+        "import pillarbox, experiments, hosts, topos; "
+        "print(experiments.VALUE, hosts.VALUE, topos.VALUE, pillarbox.PillarboxError.__module__)"
+    )
+    old = "from topos.bcube import BCube; print(BCube(4, 1).servers)"
+    python = environment.with_name("python")
+    assert output(python, own, tmp_path, "-W", "error") == "own own own pillarbox.topos.base.errors"
+    assert output(python, old, Path("/"), "-W", "ignore") == "16"
+
+
+def output(python: Path, code: str, folder: Path, *options: str) -> str:
+    command = [python, *options, "-c", code]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
 
 
 def test_every_command_has_its_help_without_extras(environment: Path) -> None:

@@ -1,7 +1,8 @@
 """Run Dask's scheduler or a worker on a machine, until standard input is closed.
 
-    python -m pillarbox.experiments.apps.cluster.dask_process    the order is a line of JSON on standard input
+    python -m pillarbox.experiments.apps.cluster.dask_process
 
+The order is a line of JSON on standard input.
 The same program runs in a namespace of this computer and, by ssh, on another computer. TLS keys
 come with the order, so that they appear on no command line and in no file. The process prints a
 line of JSON with the address it listens on, or with the error that prevented it.

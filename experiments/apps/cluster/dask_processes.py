@@ -1,7 +1,7 @@
 """Handles on Dask processes (`dask_process`) that run on a machine here or, by ssh, on another.
 
-    command:   python -m pillarbox.experiments.apps.cluster.dask_process       in a machine's namespace
-               ssh HOST /path/to/pillarbox cluster join    on another computer
+    in a machine's namespace:   python -m pillarbox.experiments.apps.cluster.dask_process
+    on another computer:        ssh HOST /path/to/pillarbox cluster join
 
 The process lasts as long as its standard input is open. The input is closed when its holder dies
 for any reason; sshd closes it when the connection is lost.

@@ -1,4 +1,7 @@
-"""Backend of trials over several machines; see `pillarbox.experiments.runs.trials.trial_backend`."""
+"""Backend of trials over several machines.
+
+See `pillarbox.experiments.runs.trials.trial_backend`.
+"""
 
 from __future__ import annotations
 

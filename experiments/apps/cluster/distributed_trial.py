@@ -1,4 +1,7 @@
-"""Worker process of a trial over several machines; see `pillarbox.experiments.runs.trials.trial_worker`."""
+"""Worker process of a trial over several machines.
+
+See `pillarbox.experiments.runs.trials.trial_worker`.
+"""
 
 from __future__ import annotations
 

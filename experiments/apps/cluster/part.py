@@ -1,11 +1,12 @@
 """One machine's part of a lab: a process in a sandbox of its own, in the machine's namespace.
 
-    python -m pillarbox.experiments.apps.cluster.part      the order is a line of JSON on standard input
+    python -m pillarbox.experiments.apps.cluster.part
 
-The part prints events in lines of JSON: when it is up, and when a forwarder ends. Requests come
-through its own control socket (`pillarbox.experiments.runs.control.service`). The part ends when
-its standard input is closed, for whatever reason the parent process ended; its namespaces, bridges,
-cables and forwarders are removed with it.
+The order is a line of JSON on standard input. The part prints events in lines of JSON: when it is
+up, and when a forwarder ends. Requests come through its own control socket
+(`pillarbox.experiments.runs.control.service`). The part ends when its standard input is closed, for
+whatever reason the parent process ended; its namespaces, bridges, cables and forwarders are removed
+with it.
 """
 
 from __future__ import annotations

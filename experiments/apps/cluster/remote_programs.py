@@ -1,12 +1,12 @@
 """Run a program on a server of another computer, requested from a server of a part.
 
-    python -m pillarbox.experiments.apps.cluster.remote_programs FOLDER SERVER WORDS...  on the part's machine
+    python -m pillarbox.experiments.apps.cluster.remote_programs FOLDER SERVER WORDS...
 
-FOLDER is the folder of the requesting part. The request goes through the part's control socket
-to the lab, which reaches both machines and starts the program. This process waits on a Unix socket
-for the program's exit code and exits with the same code. The program's output is discarded, except
-for the end of standard error if the program fails. Open MPI starts its daemons this way
-(`pillarbox.experiments.runs.control.mpi`).
+The process runs on the part's machine. FOLDER is the folder of the requesting part. The request
+goes through the part's control socket to the lab, which reaches both machines and starts the
+program. This process waits on a Unix socket for the program's exit code and exits with the same
+code. The program's output is discarded, except for the end of standard error if the program fails.
+Open MPI starts its daemons this way (`pillarbox.experiments.runs.control.mpi`).
 """
 
 from __future__ import annotations

@@ -5,8 +5,9 @@
     main      here: a process that represents the program, with its input, output, terminal size,
               signals and exit code
 
-    python -m pillarbox.experiments.apps.cluster.worker_program ORDER WORDS...      without WORDS a shell: see
-    `part_program`
+    python -m pillarbox.experiments.apps.cluster.worker_program ORDER WORDS...
+
+Without WORDS it runs a shell: see `part_program`.
 
 Both sides send dictionaries: ``in``, ``out`` and ``err`` are bytes, where no bytes mean end of
 file; ``size`` is the terminal's size, ``signal`` a signal number, ``code`` the program's exit code.

@@ -328,7 +328,7 @@ def checked(text: str) -> tuple[int, str, list[str]]:
     (3, 'cut', ['0.3-4.0'])
     >>> checked('{"id": 3, "do": ["cut"]}')
     Traceback (most recent call last):
-    pillarbox.topos.base.errors.PillarboxError: malformed request: send {"id": 1, "do": "cut", "words": [...]}
+    pillarbox...PillarboxError: malformed request: send {"id": 1, "do": "cut", "words": [...]}
     """
     try:
         parsed = json.loads(text)

@@ -24,8 +24,8 @@ EXECUTABLE, READABLE, PRIVATE = 0o755, 0o644, 0o600
 # timestamp of all files in the autograder's zip, fixed for reproducible zips
 MOMENT = (2026, 1, 1, 0, 0, 0)
 # Pillarbox's folders that `pillarbox grade` needs
-NEEDED = ("topos/", "hosts/", "experiments/", "vagrant/labs/")
-ALSO = ("setup.py", "pyproject.toml", "pillarbox.py", "README.md", "LICENSE")
+NEEDED = ("src/", "topos/", "hosts/", "experiments/", "vagrant/labs/")
+ALSO = ("setup.py", "pyproject.toml", "README.md", "LICENSE")
 IN_ZIP = "pillarbox"
 NOT_OFFERED = {
     "nbgrader": "nbgrader runs the student's cells unsealed in the kernel that grades, where they "

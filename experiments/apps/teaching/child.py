@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from pillarbox.experiments.base.files import IMPORT_FOLDER
 from pillarbox.experiments.base.text import printable
 from pillarbox.topos.base.errors import PillarboxError
 
@@ -79,9 +80,10 @@ class ChildKeeper:
         self.printed: list[str] = []  # newest lines that the student's file printed
         self._children: list[SealedChild] = []
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        arguments = str(theirs.fileno()), str(IMPORT_FOLDER)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-B", str(PROGRAM), str(theirs.fileno())],
+                [sys.executable, "-I", "-S", "-B", str(PROGRAM), *arguments],
                 pass_fds=[theirs.fileno()],
                 cwd="/",  # a folder where no user may write, and sealed children may not look
                 env={},  # hides the grader's environment variables from sealed children

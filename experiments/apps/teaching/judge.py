@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from pillarbox.experiments.apps.teaching import layers
-from pillarbox.experiments.base.files import SHEETS
+from pillarbox.experiments.base.files import CHECKOUT, SHEETS
 from pillarbox.topos.base.errors import PillarboxError
 
 MOST_CPU_S = 120
@@ -172,7 +172,7 @@ def _seal_judge() -> None:
     Layers that this machine does not support are left out: no student's code runs here, and
     sealed.py refuses to run it where it cannot be sealed.
     """
-    modules = {os.path.dirname(os.__file__), *sys.path, str(SHEETS)}  # noqa: PTH120
+    modules = {os.path.dirname(os.__file__), *sys.path, str(CHECKOUT), str(SHEETS)}  # noqa: PTH120
     with suppress(OSError):
         layers.prepare_calls(asks=True)
     with suppress(OSError):

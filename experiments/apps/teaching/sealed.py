@@ -8,7 +8,7 @@ So a child can neither read secrets nor change anything outside itself.
 
 Control messages are JSON, one per datagram; ``start`` carries the child's socket::
 
-    {"modules": ["pillarbox.topos.dpillar"], "networks": ["dpillar,4,2"], "without": []}    first, once
+    {"modules": ["pillarbox.topos.dpillar"], "networks": ["dpillar,4,2"], "without": []}    once
     {"start": {"cpu_s": 5, "memory_bytes": 200000000}}   ->   {"pid": 4711, "open": []}
     {"end": 4711}                                        ->   {"signal": 9}
 
@@ -30,25 +30,26 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, NoReturn
 
-FOLDER = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(FOLDER)))  # noqa: PTH120
-OURS = ("topos", "hosts", "experiments")
+OLD_NAMES = ("topos", "hosts", "experiments")  # packages of version 1.0
 LONGEST_MESSAGE = 1 << 16
 
 
-def run_keeper(control: socket.socket) -> None:
+def run_keeper(control: socket.socket, import_folder: str) -> None:
     """Run the keeper: fork and kill sealed children as the grader asks, until its socket closes."""
     # the grader, not the keeper process, handles Ctrl-C
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    sys.path.insert(0, ROOT)
+    sys.path.insert(0, import_folder)
     allowed = json.loads(control.recv(LONGEST_MESSAGE))
     modules = allowed["modules"]
     for name in modules:
         import_module(name)
+    for name, module in [*sys.modules.items()]:
+        if name.startswith("pillarbox."):
+            sys.modules[name.removeprefix("pillarbox.")] = module  # name in version 1.0
     answering = import_module("pillarbox.experiments.apps.teaching.child_answers")
     # Parsed before the fork, because a sealed child cannot read the modules of the networks.
-    networks = {spec: import_module("topos").parse(spec) for spec in allowed["networks"]}
-    seal = ChildSeal(modules, allowed["without"])
+    networks = {spec: import_module("pillarbox.topos").parse(spec) for spec in allowed["networks"]}
+    seal = ChildSeal(modules, allowed["without"], import_folder)
     gc.collect()
     gc.freeze()  # forked children share the memory of all objects that exist now
 
@@ -120,8 +121,8 @@ def _sealed_child_main(
 class ChildSeal:
     """Security layers (seccomp, Landlock and others) that seal a student's process."""
 
-    def __init__(self, modules: Sequence[str], without: Sequence[str]) -> None:
-        self.modules, self.without = modules, without
+    def __init__(self, modules: Sequence[str], without: Sequence[str], import_folder: str) -> None:
+        self.modules, self.without, self.import_folder = modules, without, import_folder
         self.layers, self.deeds = (
             import_module(f"pillarbox.experiments.apps.teaching.{name}")
             for name in ("layers", "forbidden_actions")
@@ -141,7 +142,7 @@ class ChildSeal:
         self._add_layer("landlock", [os.path.dirname(os.__file__)])  # noqa: PTH120
         self._add_layer("calls")
         possible = self.deeds.possible_actions(before)
-        sys.path.remove(ROOT)
+        sys.path.remove(self.import_folder)
         sys.meta_path.insert(0, ImportRestriction(self.modules))  # type: ignore[arg-type]
         why = "; ".join(f"no {layer}: {reason}" for layer, reason in self.missing.items())
         return [f"a file could {', '.join(possible)} ({why})"] if possible else []
@@ -165,11 +166,12 @@ class ImportRestriction:
 
     def find_spec(self, name: str, *_: object) -> types.ModuleType | None:
         """Raise ImportError for a module of Pillarbox that the lab does not allow."""
-        if name.partition(".")[0] in OURS:
+        top = name.partition(".")[0]
+        if top in (*OLD_NAMES, "pillarbox"):
             allowed = ", ".join(self.modules) or "nothing of Pillarbox"
             raise ImportError(f"{name} is not for this lab, which may import {allowed}")
         return None
 
 
 if __name__ == "__main__":
-    run_keeper(socket.socket(fileno=int(sys.argv[1])))
+    run_keeper(socket.socket(fileno=int(sys.argv[1])), sys.argv[2])

@@ -35,7 +35,7 @@ def check_settings(topology: Topology, settings: LabSettings) -> None:
     >>> from pillarbox import topos
     >>> check_settings(topos.parse("bcube,4,1"), LabSettings(rate_mbit=-5))
     Traceback (most recent call last):
-    pillarbox.topos.base.errors.InvalidValueError: a cable's rate is above 0 and at most 1e+06 Mbit/s, not -5
+    pillarbox...InvalidValueError: a cable's rate is above 0 and at most 1e+06 Mbit/s, not -5
     """
     for key, check in _CHECKS.items():
         try:

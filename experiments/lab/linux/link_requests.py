@@ -1,4 +1,4 @@
-"""Rtnetlink requests for links, addresses, routes and neighbours (see `pillarbox.hosts.linux.netlink`)."""
+"""Rtnetlink requests for links, addresses, routes and neighbours; see `pillarbox.hosts.linux`."""
 
 from __future__ import annotations
 

@@ -59,7 +59,8 @@ class Generator:
     """Built-in traffic generator: sends flows from one child process per processor."""
 
     name = "generator"
-    worker = "pillarbox.experiments.lab.traffic.generator_worker"  # Python module that each child process runs
+    # Python module that each child process runs
+    worker = "pillarbox.experiments.lab.traffic.generator_worker"
     most_processes = min(len(os.sched_getaffinity(0)), MOST_PROCESSES)
 
     def __init__(

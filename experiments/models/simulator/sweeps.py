@@ -40,16 +40,14 @@ Measure = Callable[[Any], Any]
 
 # Packages on which a sweep's result depends, in addition to the module of its measure.
 CODE = (
-    *("topos", "hosts"),
+    *("pillarbox.topos", "pillarbox.hosts"),
     *(
         f"pillarbox.experiments.models.{part}"
         for part in ("arrays", "arrivals", "fluid", "packets", "port_bursts", "simulator")
     ),
 )
-LIVE = (
-    "pillarbox.hosts.linux",
-    "pillarbox.hosts.live",
-)  # packages of CODE on which no simulation result depends
+# packages of CODE on which no simulation result depends
+LIVE = ("pillarbox.hosts.linux", "pillarbox.hosts.live")
 CONNECT_S = 10.0  # timeout for connecting to Dask's scheduler, in seconds
 # interval of checks for Dask workers, and time limit without any worker, in seconds
 LOOK_S, ALONE_S = 1.0, 60.0

@@ -40,7 +40,8 @@ class Workload:
     arrivals: str | None = None
     load: float | None = None  # offered load as a fraction of the capacity that `load_of` names
     load_of: str = SERVERS
-    sizes: str = "web-search"  # flow sizes: name in pillarbox.experiments.models.workloads.sizes, bytes, or FILE
+    # Flow sizes: name in `pillarbox.experiments.models.workloads.sizes`, bytes, or FILE.
+    sizes: str = "web-search"
     size_scale: float = 1.0
     warm_up_s: float = 2.0  # seconds of traffic before the measured part
     cool_down_s: float = 1.0  # seconds of traffic after the measured part

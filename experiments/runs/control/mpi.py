@@ -22,7 +22,6 @@ from typing import NoReturn
 MPIRUN = ("mpirun.openmpi", "mpirun")
 INTERFACE = "dcn0"
 FAR_START = "--mpirun"  # option of `pillarbox.experiments.apps.cluster.part_program` for MPI
-PACKAGES = Path(__file__).parents[3]  # folder from which Python imports Pillarbox
 
 
 def mpirun() -> str | None:
@@ -37,9 +36,11 @@ def command(
     hosts: Sequence[str],  # names of servers, each followed by a colon and its slots
 ) -> list[str]:
     """Return the mpirun command line, to be followed by the user's arguments."""
+    from pillarbox.experiments.base.files import IMPORT_FOLDER
     from pillarbox.experiments.base.interpreter import script_command
 
-    agent = " ".join(script_command(Path(__file__).resolve())) + f" {folder}"
+    start = script_command(Path(__file__).resolve())
+    agent = " ".join([*start, str(IMPORT_FOLDER), str(folder)])
     settings = {
         "plm": "^slurm",  # launch by a remote shell: `rsh` in Open MPI 4, `ssh` in 5
         "plm_rsh_agent": agent,
@@ -110,5 +111,5 @@ def main(words: Sequence[str]) -> NoReturn:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(PACKAGES))
-    main(sys.argv[1:])
+    sys.path.insert(0, sys.argv[1])  # the folder from which Python imports Pillarbox
+    main(sys.argv[2:])

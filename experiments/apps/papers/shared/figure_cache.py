@@ -25,12 +25,8 @@ from pillarbox.experiments.runs.reporting.reproduced.result import Reproduction,
 from pillarbox.experiments.runs.trials.manifest import machine, moment, versions
 
 CODE = (
-    *(
-        "topos",
-        "hosts",
-        "pillarbox.experiments.models",
-        "pillarbox.experiments.models.workloads.distribution_plan",
-    ),
+    *("pillarbox.topos", "pillarbox.hosts", "pillarbox.experiments.models"),
+    "pillarbox.experiments.models.workloads.distribution_plan",
     *("pillarbox.experiments.runs.trials.statistics", "pillarbox.experiments.apps.papers.shared"),
 )
 LIVE_CODE = tuple(

@@ -75,7 +75,7 @@ class BsrFlows(ProbingFlows):
 
 
 class BsrState(NamedTuple):
-    """State of all flows, and of pairs of servers with large flows as in `pillarbox.hosts.bcube.pairs`."""
+    """State of all flows, and of pairs of servers with large flows as in `hosts/bcube/pairs.py`."""
 
     pair: Ints  # pair of servers of each flow
     path: Ints  # current path of each flow

@@ -49,7 +49,8 @@ HOSTILE = {
     "hoards": BCUBE + "\n    def send(self, *_):\n        return [bytes(1000)] + [*range(10**9)]\n",
     "floods": BCUBE.replace(
         "class",
-        "from pillarbox.hosts.base.actions import Send\nfrom pillarbox.hosts.wire.frame import Frame\nclass",
+        "from pillarbox.hosts.base.actions import Send\n"
+        "from pillarbox.hosts.wire.frame import Frame\nclass",
         1,
     )
     + """

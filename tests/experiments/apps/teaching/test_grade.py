@@ -124,7 +124,7 @@ def test_marks_are_the_same_without_root(wrong: str) -> None:
     done = subprocess.run(
         [sys.executable, "-B", "-c", code, *arguments],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "HOME": "/"},
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "HOME": "/"},
         capture_output=True,
         text=True,
         check=False,

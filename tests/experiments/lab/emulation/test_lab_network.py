@@ -234,7 +234,7 @@ def test_mn_with_these_classes(tmp_path: Path) -> None:
     custom = tmp_path / "lab.py"
     root = Path(topos.__file__).parents[1]
     custom.write_text(
-        f"import sys\nsys.path.insert(0, {str(root)!r})\n"
+        f"import sys\nsys.path.insert(0, {str(root / 'src')!r})\n"
         "from pillarbox.experiments.lab.emulation.nodes import LabHost, LabSwitch\n"
         "hosts, switches = {'lab': LabHost}, {'lab': LabSwitch}\n"
     )

@@ -19,7 +19,11 @@ from pillarbox.experiments.lab.linux import sandbox
 pytestmark = pytest.mark.root
 
 ROOT = Path(__file__).parents[4]
-ENTER = "import os, signal, sys, time\nfrom pillarbox.experiments.lab.linux import sandbox\nsandbox.enter()\n"
+ENTER = """
+import os, signal, sys, time
+from pillarbox.experiments.lab.linux import sandbox
+sandbox.enter()
+"""
 
 
 def command(code: str) -> list[str]:
@@ -29,7 +33,7 @@ def command(code: str) -> list[str]:
 def environment() -> dict[str, str]:
     return {
         name: value
-        for name, value in (os.environ | {"PYTHONPATH": str(ROOT)}).items()
+        for name, value in (os.environ | {"PYTHONPATH": str(ROOT / "src")}).items()
         if name != sandbox.INSIDE  # the test's own is not the program's
     }
 

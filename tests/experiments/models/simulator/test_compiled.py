@@ -224,7 +224,7 @@ print(sum(compiled._compiled(total, (("rule", onward),), kept=True).stats.cache_
     both = [
         subprocess.Popen(
             [sys.executable, "-c", program],
-            env={**os.environ, "PYTHONPATH": f"{tmp_path}:{CHECKOUT}"},
+            env={**os.environ, "PYTHONPATH": f"{tmp_path}:{CHECKOUT}/src"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -118,10 +118,11 @@ def test_a_process_that_dies_is_told(measures: Any, tmp_path: Path) -> None:
 
 def test_no_worker_outlives_a_killed_sweep(measures: Any, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
-    folders = [str(Path(measures.__file__).parent), str(ROOT)]
+    folders = [str(Path(measures.__file__).parent), str(ROOT / "src")]
     program.write_text(
         f"import sys, pathlib\nsys.path[:0] = {folders}\n"
-        "import measures_of_sweeps\nfrom pillarbox.experiments.models.simulator.sweeps import sweep\n"
+        "import measures_of_sweeps\n"
+        "from pillarbox.experiments.models.simulator.sweeps import sweep\n"
         "if __name__ == '__main__':\n"
         "    sweep(measures_of_sweeps.wait, [0, 60, 61], pathlib.Path('done'), workers=2)\n"
     )

@@ -35,7 +35,7 @@ fault = "cut 0.0-s0 at 0.1 until 0.2"
 
 
 def pillarbox(*words: str, folder: Path) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     environment.pop("PILLARBOX_SANDBOX", None)  # trials have sandboxes of their own, as ever
     return subprocess.Popen(
         [sys.executable, "-m", "pillarbox", "run", *words],
