@@ -129,7 +129,7 @@ def only_writer(folder: Path) -> Iterator[None]:
 def give_to_user(path: Path) -> None:
     """Change the owner of a file or folder from root to the user who called sudo."""
     user, group = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")
-    if os.geteuid() == 0 and user.isdecimal() and group.isdecimal():
+    if is_machine_root() and user.isdecimal() and group.isdecimal():
         os.chown(path, int(user), int(group), follow_symlinks=False)
 
 

@@ -119,6 +119,24 @@ def test_a_prepared_folder_is_refused(what: str, tmp_path: Path) -> None:
 
 
 @as_root
+@pytest.mark.parametrize("what", ["folder", "link"])
+def test_labs_in_a_folder_of_another_user_are_refused(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their control sockets would be that user's, and name programs to run."""
+    theirs = tmp_path / "theirs"
+    (theirs / "labs" / "1").mkdir(parents=True)
+    place = tmp_path / "link" if what == "link" else theirs
+    if what == "link":
+        place.symlink_to(theirs)
+    os.chown(place, STRANGER, STRANGER, follow_symlinks=False)
+    monkeypatch.setattr(lab_registry, "LABS", place / "labs")
+    for use in (lab_registry.living_labs, lab_registry.folder_of, lab_registry.create_lab_folder):
+        with pytest.raises(PillarboxError, match=r"is not a folder|belongs to another user"):
+            use()
+
+
+@as_root
 def test_labs_are_in_a_folder_that_only_root_enters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

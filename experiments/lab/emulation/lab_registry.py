@@ -61,9 +61,21 @@ def wait_for_end(folder: Path) -> None:
         fcntl.flock(lock, fcntl.LOCK_SH)
 
 
+def _exists() -> bool:
+    """Return True if this user has a folder of labs; raise PillarboxError if it is another user's.
+
+    Clients trust the control sockets in it, and every user can create a folder in /tmp.
+    """
+    if not os.path.lexists(LABS.parent):
+        return False
+    owner = LABS.parent.lstat().st_uid
+    require(owner == os.geteuid(), f"{LABS.parent} belongs to another user: remove it")
+    return LABS.exists()
+
+
 def living_labs() -> list[int]:
     """Return the numbers of the labs that are alive."""
-    if not LABS.exists():
+    if not _exists():
         return []
     numbers = sorted(int(folder.name) for folder in LABS.iterdir() if folder.name.isdecimal())
     return [number for number in numbers if _is_alive(LABS / str(number))]
@@ -71,7 +83,7 @@ def living_labs() -> list[int]:
 
 def remove_dead(*, remove: bool = True) -> list[int]:
     """Remove the folders of dead labs, unless `remove` is False; return the labs' numbers."""
-    if not LABS.exists():
+    if not _exists():
         return []
     dead = sorted({int(one.name) for one in LABS.iterdir() if one.name.isdecimal()})
     dead = [number for number in dead if number not in living_labs()]
