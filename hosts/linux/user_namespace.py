@@ -186,7 +186,7 @@ def join(namespace: int) -> None:
 def outside_user() -> int:
     """Return the number of this process's user outside its user namespace."""
     user = os.geteuid()
-    for inside, outside, size in _id_ranges("uid_map"):
+    for inside, outside, size in _id_ranges():
         if inside <= user < inside + size:
             return outside + user - inside
     return user
@@ -194,15 +194,10 @@ def outside_user() -> int:
 
 def has_user(user: int) -> bool:
     """Return True if a user other than 0 exists in this process's user namespace."""
-    return any(first <= user < first + size for first, _, size in _id_ranges("uid_map"))
+    return any(first <= user < first + size for first, _, size in _id_ranges())
 
 
-def last_group() -> int:
-    """Return the largest number of a group in this process's user namespace."""
-    return max(first + size - 1 for first, _, size in _id_ranges("gid_map"))
-
-
-def _id_ranges(name: str) -> list[tuple[int, int, int]]:
-    """Return the lines of an ID map of this process: first ID inside, first ID outside, size."""
-    found = (line.split() for line in Path("/proc/self", name).read_text().splitlines())
+def _id_ranges() -> list[tuple[int, int, int]]:
+    """Return this process's map of users: first ID inside, first ID outside, size."""
+    found = (line.split() for line in Path("/proc/self/uid_map").read_text().splitlines())
     return [(int(inside), int(outside), int(size)) for inside, outside, size in found]

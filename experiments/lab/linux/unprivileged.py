@@ -44,8 +44,9 @@ from pillarbox.topos.base.errors import NotPermittedError, UnknownNameError, req
 NOT_FOUND = 127  # exit code for a program that cannot be run, as in a shell
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 KEPT_VARIABLES = ("TERM", "COLORTERM", "LANG", "LANGUAGE", "TZ")
-# sysctl for unprivileged ICMP sockets: first and last group that may ping; largest last group
-PINGS, LAST_GROUP = "net/ipv4/ping_group_range", 2147483647
+# sysctl for unprivileged ICMP sockets: first and last group that may ping; largest groups of a
+# machine, of a user namespace with subordinate IDs, and of one without
+PINGS, LAST_GROUPS = "net/ipv4/ping_group_range", (2147483647, 65535, 0)
 # Capabilities of programs' files, such as ping's, stay in the bounding set: Linux does not run a
 # file with capabilities out of bounds. The program does not gain them, since PR_SET_NO_NEW_PRIVS
 # disables file capabilities.
@@ -102,7 +103,12 @@ def least_account() -> Account:
 
 def let_everybody_ping() -> None:
     """Allow users without privileges to ping on this server."""
-    write_sysctl(PINGS, f"0 {min(LAST_GROUP, user_namespace.last_group())}")
+    for last in LAST_GROUPS:
+        # EINVAL: the user namespace has fewer groups. /proc does not tell how many, since it may
+        # be the lab's, in which this process does not exist.
+        with suppress(OSError):
+            write_sysctl(PINGS, f"0 {last}")
+            return
 
 
 def give_up_rights(account: Account) -> None:
