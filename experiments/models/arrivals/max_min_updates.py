@@ -25,8 +25,9 @@ from typing import NamedTuple
 
 import numpy
 
-from pillarbox.experiments.models.arrays import Floats, Ints
+from pillarbox.experiments.models.arrays import Float64, Floats, Int32, Ints, Records, zero_records
 from pillarbox.experiments.models.fluid.directed_links import Routes
+from pillarbox.experiments.models.simulator.compiled import compiled_in_place
 from pillarbox.topos.base.errors import require
 
 # Relative difference below which two fair-share levels are equal, far above rounding errors.
@@ -35,6 +36,15 @@ ROUNDING = 1e-12
 NEAR = 1e-9
 FIRST = 4  # initial capacity of a link's list of flows
 NONE = -1
+
+
+class Slot:
+    """Record of a flow in progress."""
+
+    low: Float64  # lowest level on the flow's path, and the lowest level of the other links
+    second: Float64
+    where: Int32  # the link that has the lowest level
+    length: Int32  # number of links
 
 
 class SharingState(NamedTuple):
@@ -52,15 +62,10 @@ class SharingState(NamedTuple):
     flows: Ints
     fits: Ints
     free: Ints  # [0]: start of the entries that no link uses yet
-    # For each slot: the number of links, the links, and the flow's index among each link's entries.
-    length: Ints
+    slots: Records[Slot]
+    # For each slot: the links, and the flow's index among each link's entries.
     links: Ints
     place: Ints
-    # For each slot: lowest level on its path, the link that has it, lowest level of the other
-    # links.
-    low: Floats
-    where: Ints
-    second: Floats
     # Ring of links to update; slots whose rate has changed since the last `update_fair_rates`.
     queue: Ints
     # ends[0]: first link of the queue; [1]: after its last; [2]: number of changed slots
@@ -93,12 +98,9 @@ def initial_sharing_state(routes: Routes, slots: int, capacity_bps: Floats) -> S
         flows=numpy.zeros(links, whole),
         fits=numpy.full(links, FIRST, whole),
         free=numpy.array([links * FIRST]),
-        length=empty(slots, whole),
+        slots=zero_records(Slot, slots),
         links=empty((slots, width), whole),
         place=empty((slots, width), whole),
-        low=empty(slots),
-        where=empty(slots, whole),
-        second=empty(slots),
         queue=empty(links + 1, whole),
         ends=numpy.zeros(3, numpy.int64),
         queued=numpy.zeros(links, numpy.int8),
@@ -108,14 +110,11 @@ def initial_sharing_state(routes: Routes, slots: int, capacity_bps: Floats) -> S
     )
 
 
-# Small functions here take only the arrays that they need: numba counts references to each array of
-# a tuple at each call, which would take most of the time.
-
-
+@compiled_in_place
 def add_active_flow(shared: SharingState, slot: int, path: Ints) -> None:
     """Add a flow on a path to the shared links."""
     links, count = shared.links, shared.flows
-    shared.length[slot] = len(path)
+    shared.slots[slot].length = len(path)
     for position in range(len(path)):
         link = path[position]
         if count[link] == shared.fits[link]:
@@ -124,16 +123,16 @@ def add_active_flow(shared: SharingState, slot: int, path: Ints) -> None:
         links[slot, position], shared.place[slot, position] = link, count[link]
         count[link] += 1
         _append_to_update_queue(shared.queue, shared.ends, shared.queued, link)
-    low = _lowest_levels(links[slot], len(path), shared.level)
-    shared.low[slot], shared.second[slot], shared.where[slot] = low
+    _set_lowest_levels(shared.slots[slot], links[slot], shared.level)
     _mark_rate_changed(shared.changed, shared.ends, shared.marked, slot)
 
 
+@compiled_in_place
 def remove_active_flow(shared: SharingState, slot: int) -> None:
     """Remove an ended flow from its links; `update_fair_rates` then changes other flows' rates."""
     begin, count, entries, places = shared.begin, shared.flows, shared.entries, shared.place
     positions = (1 << shared.bits) - 1
-    for position in range(shared.length[slot]):
+    for position in range(shared.slots[slot].length):
         link, place = shared.links[slot, position], places[slot, position]
         count[link] -= 1
         last = entries[begin[link] + count[link]]
@@ -142,16 +141,16 @@ def remove_active_flow(shared: SharingState, slot: int) -> None:
         if shared.level[link] < numpy.inf:
             _append_to_update_queue(shared.queue, shared.ends, shared.queued, link)
         elif count[link] > 0:
-            shared.spare[link] += shared.low[slot]
+            shared.spare[link] += shared.slots[slot].low
         else:
             shared.spare[link] = shared.capacity[link]
 
 
+@compiled_in_place
 def update_fair_rates(shared: SharingState) -> None:
     """Recompute links' max-min fair levels; `changed` then lists flows with a new rate."""
     level, spare, capacity, bounds = shared.level, shared.spare, shared.capacity, shared.bounds
-    low, second, where = shared.low, shared.second, shared.where
-    links, length, bits = shared.links, shared.length, shared.bits
+    slots, links, bits = shared.slots, shared.links, shared.bits
     begin, entries, count = shared.begin, shared.entries, shared.flows
     queue, ends, queued = shared.queue, shared.ends, shared.queued
     while ends[0] != ends[1]:
@@ -161,8 +160,8 @@ def update_fair_rates(shared: SharingState) -> None:
         on_link = entries[begin[link] : begin[link] + count[link]]
         total = 0.0
         for i in range(len(on_link)):
-            slot = on_link[i] >> bits
-            bounds[i] = second[slot] if where[slot] == link else low[slot]
+            on = slots[on_link[i] >> bits]
+            bounds[i] = on.second if on.where == link else on.low
             total += bounds[i]
         old, new = level[link], numpy.inf
         if total > capacity[link] * (1 + ROUNDING):
@@ -174,27 +173,28 @@ def update_fair_rates(shared: SharingState) -> None:
         level[link] = new
         for i in range(len(on_link)):
             slot = on_link[i] >> bits
-            low_before, second_before, where_before = low[slot], second[slot], where[slot]
+            on = slots[slot]
+            low_before, second_before, where_before = on.low, on.second, on.where
             if where_before == link and new <= second_before:
-                low[slot] = new
+                on.low = new
             elif where_before != link and new < low_before:
-                low[slot], second[slot], where[slot] = new, low_before, link
-            elif where_before == link or old <= second_before or new < second_before:
-                low[slot], second[slot], where[slot] = _lowest_levels(
-                    links[slot], length[slot], level
-                )
-            if low[slot] == low_before and where[slot] == where_before:
+                on.low, on.second, on.where = new, low_before, link
+            elif where_before != link and new <= second_before:
+                on.second = new
+            elif where_before == link or old <= second_before:
+                _set_lowest_levels(on, links[slot], level)
+            if on.low == low_before and on.where == where_before:
                 most = level[where_before]
-                if not _levels_equal(min(second_before, most), min(second[slot], most)):
+                if not _levels_equal(min(second_before, most), min(on.second, most)):
                     _append_to_update_queue(queue, ends, queued, where_before)
                 continue
             _mark_rate_changed(shared.changed, ends, shared.marked, slot)
-            for position in range(length[slot]):
+            for position in range(on.length):
                 other = links[slot, position]
                 if other == link or queued[other] > 0:
                     continue
                 before = second_before if other == where_before else low_before
-                after = second[slot] if other == where[slot] else low[slot]
+                after = on.second if other == on.where else on.low
                 most = level[other]
                 if most < numpy.inf:
                     matters = not _levels_equal(min(before, most), min(after, most))
@@ -221,17 +221,17 @@ def _fair_level(bounds: Floats, count: int, capacity: float) -> float:
         level = higher
 
 
-def _lowest_levels(links: Ints, length: int, level: Floats) -> tuple[float, float, int]:
-    """Return the lowest level on a path, the other links' lowest level, and the lowest link."""
+def _set_lowest_levels(on: Slot, links: Ints, level: Floats) -> None:
+    """Set the lowest level on a flow's path, its link, and the other links' lowest level."""
     low, second, where = numpy.inf, numpy.inf, NONE
-    for position in range(length):
+    for position in range(on.length):
         link = links[position]
         if link != where:
             if level[link] < low:
                 low, second, where = level[link], low, link
             elif level[link] < second:
                 second = level[link]
-    return low, second, where
+    on.low, on.second, on.where = low, second, where
 
 
 def _append_to_update_queue(queue: Ints, ends: Ints, queued: Ints, link: int) -> None:

@@ -67,6 +67,12 @@ def native_in_place(function: Function, **rules: Callable[..., Any]) -> Function
     return _compiled_on_call(function, rules, in_place=True)
 
 
+def compiled_in_place(function: Function) -> Function:
+    """Mark a function that other compiled functions call: compile it as `native_in_place` does."""
+    function.is_in_place = True  # type: ignore[attr-defined]
+    return function
+
+
 def _compiled_on_call(
     function: Function, rules: dict[str, Callable[..., Any]], **how: bool
 ) -> Function:
@@ -91,6 +97,7 @@ def _compiled(
     """Return numba's compiled dispatcher for a copy of the function."""
     if function is by_reference:
         return native_by_reference
+    in_place = in_place or getattr(function, "is_in_place", False)
     known = _globals_used(function, rules)
     callees = {
         name: _compiled(inspect.unwrap(value), kept=False, in_place=in_place)

@@ -34,6 +34,7 @@ from pillarbox.experiments.apps.papers.shared.figure import (
     quoted,
     verdict,
 )
+from pillarbox.experiments.models.arrivals.fluid_events import delivered_bits_at
 from pillarbox.experiments.models.fluid.ideal import header_bytes
 from pillarbox.experiments.models.packets.bulk import bulk_flows
 from pillarbox.experiments.models.packets.simulated_tcp import TcpParameters
@@ -89,15 +90,16 @@ def measure(name: str, servers: int, random: numpy.random.Generator) -> Found:
     flows = bulk_flows(
         network, "", pairs(servers, random), VOLUME_BYTES, tcp, int(random.integers(1_000_000))
     )
-    last_s = float(flows.fluid().end_s.max())
+    fluid = flows.fluid()
+    last_s = float(fluid.end_s.max())
     moments_s = numpy.linspace(0, LASTING * last_s, MOMENTS)
-    fluid, found = flows.fluid(moments_s), flows.packets(moments_s)
+    found, ideal_bits = flows.packets(moments_s), delivered_bits_at(fluid, moments_s)
     # volume of a server, in seconds of a cable's rate
     bits = 8.0 * VOLUME_BYTES * OTHERS / RATE_BPS
     return {
         "throughput": _throughput_until_most(moments_s, found.delivered_bits, bits * servers)
         / servers,
-        "ideal": _throughput_until_most(moments_s, fluid.delivered_bits, bits * servers) / servers,
+        "ideal": _throughput_until_most(moments_s, ideal_bits, bits * servers) / servers,
         "last": last_s / float(found.end_s.max()),
         "drops": int(found.drops.sum()) / int(found.passed.sum()),
         "timeouts": int(found.timeouts.sum()) / len(found.end_s),

@@ -10,7 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pillarbox import topos
-from pillarbox.experiments.models.arrivals.fluid_events import simulate_fluid_flows
+from pillarbox.experiments.models.arrivals.fluid_events import (
+    delivered_bits_at,
+    simulate_fluid_flows,
+)
 from pillarbox.experiments.models.fluid.completion import completed_s
 from pillarbox.experiments.models.fluid.directed_links import Routes, link_count
 from pillarbox.experiments.models.fluid.rates import MaxMin
@@ -165,6 +168,7 @@ def test_what_was_delivered_is_what_was_asked_for() -> None:
     )
     assert found.delivered_bits[-1] == pytest.approx(bits.sum())
     assert (numpy.diff(found.delivered_bits) >= -1e-9).all()
+    assert delivered_bits_at(found, moments) == pytest.approx(found.delivered_bits, abs=1e-9)
     under_way = (starts[:, None] < moments) & (found.end_s[:, None] > moments)
     assert found.active.tolist() == under_way.sum(axis=0).tolist()
     assert found.active.max() == pytest.approx(found.most_active, abs=3)
@@ -181,6 +185,12 @@ def test_between_two_moments_as_much_is_delivered_as_the_rates_say() -> None:
     assert found.end_s.tolist() == pytest.approx([3.0, 6.5, 9.5])
     assert found.delivered_bits.tolist() == pytest.approx([2.0, 4.0, 7.0, 13.0, 14.0])
     assert found.active.tolist() == [2, 2, 1, 0, 0]
+
+
+def test_no_flows_deliver_nothing() -> None:
+    none = Routes(numpy.zeros(1, numpy.int64), numpy.zeros(0, numpy.int64))
+    found = simulate_fluid_flows(none, numpy.empty(0), numpy.empty(0), numpy.ones(1))
+    assert delivered_bits_at(found, numpy.array([0.0, 1.0])).tolist() == [0.0, 0.0]
 
 
 def test_of_several_paths_the_one_with_the_fewest_flows_is_taken() -> None:
