@@ -48,7 +48,7 @@ def iterations(found: RunContents) -> Table:
 
 def jobs(found: RunContents) -> Table:
     """Return the report's table of several jobs: iterations alone and together."""
-    rows = [Row(one.cells()) for one in slowdowns_in(found.tables["jobs"])]
+    rows = [Row(one.cells(), one.doubtful) for one in slowdowns_in(found.tables["jobs"])]
     return Table(list(TITLES), rows, frozenset(range(2, len(TITLES))), ABOUT_JOBS)
 
 

@@ -1,7 +1,8 @@
 """Slowdowns of several jobs in one network: each job's iteration together against alone.
 
 Trials of one repeat have the same servers and ranks; their ratio is that of a job's mean iteration
-next to the other jobs to its mean iteration alone. Means are over valid trials.
+next to the other jobs to its mean iteration alone. Means are over valid trials; if a job has none
+of both kinds, they are over all trials, and marked.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from pillarbox.experiments.runs.trials.records import Run
 
+DOUBT = "?"  # mark of times with trials that are not valid
 TITLES = ("system", "job", "ranks", "alone, s", "together, s", "slowdown", "simulated")
 
 
@@ -31,10 +33,12 @@ class JobSlowdown(NamedTuple):
     together_s: Estimate
     slowdown: Estimate  # over repeats with both valid trials
     simulated: float  # slowdown in the fluid model over the paths in use; NaN if unknown
+    doubtful: bool  # True if trials that are not valid are included
 
     def cells(self) -> list[str]:
         """Return the cells of a table with TITLES."""
-        estimates = [_text(one) for one in (self.alone_s, self.together_s, self.slowdown)]
+        mark = DOUBT * self.doubtful
+        estimates = [_text(one) + mark for one in (self.alone_s, self.together_s, self.slowdown)]
         simulated = "-" if math.isnan(self.simulated) else three_figures(self.simulated)
         return [self.system, self.job, str(self.ranks), *estimates, simulated]
 
@@ -46,9 +50,9 @@ class JobSlowdown(NamedTuple):
             "slowdown": self.slowdown.value,
             "simulated_slowdown": self.simulated,
         }
-        return {"system": self.system, "job": self.job, "ranks": self.ranks} | {
-            name: value if math.isfinite(value) else None for name, value in values.items()
-        }
+        found = {name: value if math.isfinite(value) else None for name, value in values.items()}
+        about = {"system": self.system, "job": self.job, "ranks": self.ranks}
+        return {**about, **found, "valid": not self.doubtful}
 
 
 def job_slowdowns(run: Run) -> list[JobSlowdown]:
@@ -58,9 +62,12 @@ def job_slowdowns(run: Run) -> list[JobSlowdown]:
 
 def slowdowns_in(jobs: pandas.DataFrame) -> list[JobSlowdown]:
     """Return the slowdown of each job in each system, given the table of jobs."""
-    valid = jobs[jobs.valid.fillna(False).astype(bool)]
     found = []
-    for (system, name), own in valid.groupby(["together", "job"], sort=False):
+    jobs = jobs.sort_values("alone", kind="stable")  # a trial of all jobs has them in their order
+    for (system, name), every in jobs.groupby(["together", "job"], sort=False):
+        valid = every[every.valid.fillna(False).astype(bool)]
+        doubtful = valid.alone.nunique() < 2
+        own = every if doubtful else valid
         single, mixed = own[own.alone.astype(bool)], own[~own.alone.astype(bool)]
         alone, together, ideal_alone, ideal_together = (
             paired(list(trials.repeat), [float(value) for value in trials[column]])
@@ -75,6 +82,7 @@ def slowdowns_in(jobs: pandas.DataFrame) -> list[JobSlowdown]:
                 estimate(list(together.values()), least=0.0),
                 estimate(_ratios(together, alone), least=0.0),
                 sum(ratios) / len(ratios) if ratios else math.nan,
+                doubtful,
             )
         )
     return found

@@ -22,7 +22,7 @@ from pillarbox.experiments.runs.reporting.training_section import jobs as jobs_t
 from pillarbox.experiments.runs.trials.diff import difference
 from pillarbox.experiments.runs.trials.diff import text_of as difference_text
 from pillarbox.experiments.runs.trials.experiment_run import run
-from pillarbox.experiments.runs.trials.job_slowdowns import job_slowdowns
+from pillarbox.experiments.runs.trials.job_slowdowns import job_slowdowns, slowdowns_in
 from pillarbox.experiments.runs.trials.order import TrialMeasurements, TrialOrder
 from pillarbox.experiments.runs.trials.summary import COMPLETION, main_of, text_of
 from pillarbox.experiments.runs.trials.training_results import measured_trace
@@ -187,6 +187,12 @@ def test_jobs_run_together_and_alone(tmp_path: Path) -> None:
     assert (first.job, first.slowdown.value, first.ranks) == ("a", pytest.approx(2.0), 2)
     assert (second.job, second.slowdown.value) == ("b", pytest.approx(2.0))
     assert first.simulated >= 1.0
+    assert not first.doubtful
+    table = found.jobs.assign(valid=~(found.jobs.alone & (found.jobs.job == "a")))
+    first, second = slowdowns_in(table)
+    assert (first.doubtful, second.doubtful) == (True, False)
+    assert first.cells()[5].startswith("2.00")
+    assert first.cells()[5].endswith("?")
     ended = found.nodes[found.nodes.system == "a tree, job b alone"].end_s.max()
     assert second.alone_s.value == pytest.approx(ended / 2)
     assert [row.cells[1] for row in jobs_table(read(tmp_path / "run")).rows] == ["a", "b"]
