@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pillarbox.experiments.models.fluid.collective import flow_ends_s, transfer_end_times_s
 from pillarbox.experiments.models.workloads.collectives.bound import collective_time_bound_s
 from pillarbox.experiments.models.workloads.flows import COMPLETED, FAILED, Flow, FlowResult
+from pillarbox.experiments.models.workloads.training.bound import iteration_bound_s
 from pillarbox.experiments.runs.plans.trials import Trial
 from pillarbox.experiments.runs.trials.arrival_results import (
     class_rows,
@@ -224,21 +225,24 @@ def best_of(
 def bound_of(order: TrialOrder, found: TrialMeasurements) -> float | None:
     """Return the upper bound in bit/s of a trial's goodput under any routing; None if unknown.
 
-    It is unknown in the cases of `ideal_of`, for a file distribution and for a training iteration.
-    For a collective operation it is the goodput at which the transfers complete in the lower bound
-    of the completion time.
+    It is unknown in the cases of `ideal_of` and for a file distribution. For a collective operation
+    or a training iteration it is the goodput at which the transfers complete in the lower bound of
+    the completion time.
     """
     system, topology, collective = order.trial.system, order.topology, order.collective
     if system.rate_mbit is None or not found.uniform:
         return None
-    unbounded = order.plan and (collective is None or order.iteration is not None)
-    if found.routing.endswith(".py") or unbounded:
+    if found.routing.endswith(".py") or (order.plan and collective is None):
         return None
     from pillarbox.experiments.models.fluid.ideal import bound_bps, goodput_share
 
     if collective:
         efficiency = goodput_share(topology, found.routing, system.mtu, multipath=system.multipath)
-        least = collective_time_bound_s(topology, collective, system.rate_mbit * 1e6 * efficiency)
+        port_bps = system.rate_mbit * 1e6 * efficiency
+        if order.iteration:
+            least = iteration_bound_s(topology, order.iteration, port_bps)
+        else:
+            least = collective_time_bound_s(topology, collective, port_bps)
         return sum(collective.volumes) * 8 / least
     flows = [result.flow for result in found.results]
     return bound_bps(

@@ -33,6 +33,7 @@ LIVE = {
     *("dcell-fig11", "dcell-fig12", "bcube-fig9", "bcube-fig10", "bcube-fig11", "dpillar-fig7"),
     *("six-all-to-all", "four-failover", "one-to-many", "bml", "collectives-live", "switches"),
     *("rail-only", "controls", "incast", "spraying", "mptcp-failover", "mptcp-bcube-live"),
+    "training-live",
 }
 
 

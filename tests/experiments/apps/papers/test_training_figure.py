@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy
 import pytest
 
 from pillarbox import topos
+from pillarbox.experiments.apps.papers.shared import live_figure
 from pillarbox.experiments.apps.papers.today.training import (
     BUDGET_USD,
     FAILED,
@@ -21,6 +24,15 @@ from pillarbox.experiments.apps.papers.today.training import (
 )
 from pillarbox.experiments.models.comparison.prices import LIAO, network_bill
 from pillarbox.experiments.models.simulator.failure_sets import FailedNodes
+from pillarbox.experiments.runs.reporting.reproduced.result import AGREES, DIFFERS, Settings
+from tests.experiments.apps.papers.test_reproductions import (
+    MadeUp,
+    of,
+    plan_of,
+    reproduced,
+    row,
+    twice,
+)
 
 
 @pytest.mark.parametrize("network", NETWORKS.values(), ids=NETWORKS)
@@ -66,3 +78,16 @@ def test_an_iteration_without_and_with_failed_cables() -> None:
         assert found["ended"] == 100.0
     assert 1.0 <= whole["over_bound"] < broken["over_bound"]
     assert whole["sequences_per_s"] > broken["sequences_per_s"]
+
+
+@pytest.mark.parametrize(("over", "verdict"), [(1.0, AGREES), (0.96, AGREES), (0.94, DIFFERS)])
+def test_no_live_iteration_is_faster_than_its_bound(over: float, verdict: str) -> None:
+    experiments = live_figure.experiments(
+        plan_of("training-live"), Settings(Path(), rate_mbit=100.0), "training-live"
+    )
+    (experiment,) = experiments.values()
+    names = [system.name for system in experiment.systems]
+    trials = [row(name, bound_bps=1e9, goodput_bps=1e9 / over, ideal_bps=1e9) for name in names]
+    found = reproduced("training-live", MadeUp(names, {"trials": twice(trials)}))
+    assert found.verdict == verdict
+    assert of(found, "training", "tree").ours == pytest.approx(over)
