@@ -34,11 +34,11 @@ from pillarbox.experiments.models.packets.packet_log import NO_LINK, PacketLog
 SENDING = "sending"  # The port sends the flow's own bytes.
 WAITING = "waiting"  # The port sends other flows' bytes.
 PROPAGATION = "propagation"  # Delay of cables.
-TIMEOUT = "timeout"  # Data waits for its repetition by a timer.
+TIMEOUT = "timeout"  # Data waits for its repetition, or new data for ACKs, until a timer expires.
 RECOVERY = "recovery"  # Data waits for its repetition by an ACK, without timeouts meanwhile.
 REROUTING = "rerouting"  # Data that was lost at a fault waits for its repetition.
 ACK_DELAY = "ack delay"  # Data is delivered, and its ACK is not sent yet.
-SENDER = "sender"  # The sender may send, and does not.
+SENDER = "sender"  # The window stays full until a timer expires, or a program is late.
 START = "start"  # The planned start has passed, and no packet is sent yet.
 MACHINE = "machine"  # Late timers and slow programs.
 UNKNOWN = "unknown"  # Packets that were not logged.
@@ -283,7 +283,14 @@ class _Walk:
             none = START if kind == SENDER else UNKNOWN
             self._add(Part(none, sent_s - self._wanted.start_s))
             return None
-        self._add(Part(kind, sent_s - self._paths.time_s(cause[0])))
+        cause_s, lost = self._paths.time_s(cause[0]), None
+        if kind == SENDER and sent_s - cause_s > self._longest_pause_s(sent):
+            # A timer sends new data if ACKs, or data before it, are lost.
+            lost = self._latest_lost(cause_s - self._round_trip_s(sent), sent)
+        if lost is not None:
+            self._add(self._after_loss(TIMEOUT, lost, cause_s, sent_s))
+        else:
+            self._add(Part(kind, sent_s - cause_s))
         return self._packets[cause[1]], cause[0]
 
     def _add_hops(self, sent_s: float, rows: list[int]) -> None:
@@ -332,23 +339,37 @@ class _Walk:
         """Return the parts from a transmission to its repetition."""
         assert before.sent is not None
         begin_s, end_s = self._paths.time_s(before.sent), self._paths.time_s(sent)
-        lost_at = NO_LINK
-        if not before.delivered:
-            reached = self._paths.link(before.hops[-1]) if before.hops else NO_LINK
-            lost_at = self._next_links.get(reached, NO_LINK)
-            fault = self._paths.fault_at(begin_s, end_s)
-            if fault >= 0:
-                return [Part(REROUTING, end_s - begin_s, lost_at, 0.0, fault)]
-        if sent in self._silences:
-            return [Part(TIMEOUT, end_s - begin_s, lost_at)]
+        lost = None if before.delivered else before
+        whole = self._after_loss(TIMEOUT, lost, begin_s, end_s)
+        if sent in self._silences or whole.kind == REROUTING:
+            return [whole]
         silent_s = sum(
             max(0.0, min(until_s, end_s) - max(from_s, begin_s))
             for from_s, until_s in self._silences.values()
         )
-        return [
-            Part(TIMEOUT, silent_s, lost_at),
-            Part(RECOVERY, end_s - begin_s - silent_s, lost_at),
-        ]
+        rest_s = whole.seconds - silent_s
+        return [whole._replace(seconds=silent_s), whole._replace(kind=RECOVERY, seconds=rest_s)]
+
+    def _after_loss(self, kind: str, lost: _Packet | None, begin_s: float, end_s: float) -> Part:
+        """Return the part after a loss: of a kind, or re-routing if the loss meets a fault."""
+        if lost is None:
+            return Part(kind, end_s - begin_s)
+        reached = self._paths.link(lost.hops[-1]) if lost.hops else NO_LINK
+        lost_at = self._next_links.get((lost.is_ack, reached), NO_LINK)
+        fault = self._paths.fault_at(begin_s, end_s)
+        return Part(kind if fault < 0 else REROUTING, end_s - begin_s, lost_at, 0.0, fault)
+
+    def _latest_lost(self, since_s: float, row: int) -> _Packet | None:
+        """Return the lost packet that was sent last, since a time and before a row."""
+        lost = (
+            one
+            for one in self._packets
+            if one.sent is not None
+            and one.sent < row
+            and not one.delivered
+            and self._paths.time_s(one.sent) >= since_s
+        )
+        return max(lost, key=lambda one: one.sent or 0, default=None)
 
     def _silent_times(self) -> dict[int, tuple[float, float]]:
         """Return the time without ACKs before each repetition by a timer, by its row."""
@@ -373,20 +394,33 @@ class _Walk:
         latest = self._latest(True, sent)
         if latest is None:
             return True
-        ack = self._packets[latest[1]]
-        data = self._latest(False, ack.sent) if ack.sent is not None else None
-        sent_before = self._packets[data[1]].sent if data else None
-        arrived_s = self._paths.time_s(latest[0])
-        round_trip_s = 0.0 if sent_before is None else arrived_s - self._paths.time_s(sent_before)
-        return self._paths.time_s(sent) - arrived_s > max(round_trip_s / 2, LEAST_SILENCE_S)
+        silent_s = self._paths.time_s(sent) - self._paths.time_s(latest[0])
+        return silent_s > self._longest_pause_s(sent)
 
-    def _following_links(self) -> dict[int, int]:
-        """Return the link that most data packets pass after each link (NO_LINK: the first one)."""
-        counts: defaultdict[int, Counter[int]] = defaultdict(Counter)
-        for one in self._data:
+    def _longest_pause_s(self, sent: int) -> float:
+        """Return the time without ACKs from which a packet is sent by a timer."""
+        return max(self._round_trip_s(sent) / 2, LEAST_SILENCE_S)
+
+    def _round_trip_s(self, row: int) -> float:
+        """Return the round trip of the latest ACK before a row; 0 if there is none."""
+        latest = self._latest(True, row)
+        ack = self._packets[latest[1]] if latest else None
+        if latest is None or ack is None or ack.sent is None:
+            return 0.0
+        data = self._latest(False, ack.sent)
+        sent = self._packets[data[1]].sent if data else None
+        return 0.0 if sent is None else self._paths.time_s(latest[0]) - self._paths.time_s(sent)
+
+    def _following_links(self) -> dict[tuple[bool, int], int]:
+        """Return the link that most data packets, or ACKs, pass after each link.
+
+        After NO_LINK it is the first link.
+        """
+        counts: defaultdict[tuple[bool, int], Counter[int]] = defaultdict(Counter)
+        for one in self._packets:
             before = NO_LINK
             for link in map(self._paths.link, one.hops):
-                counts[before][link] += 1
+                counts[one.is_ack, before][link] += 1
                 before = link
         return {before: count.most_common(1)[0][0] for before, count in counts.items()}
 

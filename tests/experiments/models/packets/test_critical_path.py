@@ -155,6 +155,20 @@ def test_silence_of_half_a_round_trip_is_a_timeout(silent_ms: float, kind: str) 
     assert found[kind, DOWN] == pytest.approx(3.0 + silent_ms)
 
 
+@pytest.mark.parametrize(
+    ("lost", "kind", "link"),
+    [(True, "timeout", BACK_DOWN), (False, "sender", NO_LINK)],
+)
+def test_new_data_after_a_lost_ack_is_sent_by_a_timer(lost: bool, kind: str, link: int) -> None:
+    # An ACK arrives at 2.1 ms; that of packet 2 is lost at the last port, or not logged at all.
+    events = [*data(1, 0.0, 1.0, 2.0), *ack(2, 2.0, 2.05, 2.1, first=SIZE)]
+    events += data(3, 1.0, 2.05, 3.0, first=SIZE)
+    events += ack(4, 3.0, 3.05, 3.1, first=2 * SIZE)[:2] if lost else []
+    events += data(5, 52.1, 53.1, 54.1, first=2 * SIZE)
+    found = explained(events, volume_bytes=3 * SIZE, end_ms=54.1)
+    assert found[kind, link] == 50.0
+
+
 def test_a_timeout_within_a_recovery_is_not_recovery() -> None:
     # Packets 2 and 3 are lost; 2 is repeated by a timeout, 3 by the ACK of that repetition.
     events = lost_then_repeated(201.0, *ack(3, 2.0, 2.05, 2.1, first=SIZE))
