@@ -107,6 +107,9 @@ lab = click.option(
     shell_complete=complete("labs"),
     help="Number of the lab, if several are running.",
 )
+on_option = click.option(
+    "--on", "chosen", metavar="ADDR,...", help="Servers to run the program on (default: all)."
+)
 fail = click.option(
     "--fail",
     multiple=True,

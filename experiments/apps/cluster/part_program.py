@@ -3,7 +3,7 @@
     python -m pillarbox.experiments.apps.cluster.part_program FOLDER SERVER WORDS...
 
 The folder is the part's. Without words it is a shell that has no rights (`control.visitor`). The
-words ``--user NAME`` run the program as that user, and ``--mpirun HOST:SLOTS,...`` make it
+words ``--user NAME`` run the program as that user, and ``--mpirun HOST:SLOTS,... NETWORK`` make it
 Open MPI's start of what follows (`control.mpi`).
 """
 
@@ -31,7 +31,8 @@ def main() -> None:
         found = entrance(Path(folder), server)
         namespaces = found.files
         if words[:1] == [mpi.FAR_START]:
-            end_as(mpi.run(Path(folder), namespaces, words[1].split(","), words[2:]))
+            hosts, network, *program = words[1:]
+            end_as(mpi.run(Path(folder), namespaces, hosts.split(","), network, program))
         before: Callable[[], object] = partial(die_with_parent, signal.SIGKILL)
         if words[:1] == [AS_USER]:
             account = unprivileged.account_of(words[1])

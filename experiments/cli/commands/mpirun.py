@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 import click
 
-from pillarbox.experiments.base.arguments import lab
-from pillarbox.topos.base.errors import require
+from pillarbox.experiments.base.arguments import lab, on_option
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @lab
-@click.option(
-    "--on", "chosen", metavar="ADDR,...", help="Servers to run the MPI program on (default: all)."
-)
+@on_option
 @click.option(
     "--slots",
     type=click.IntRange(min=1),
@@ -39,31 +35,17 @@ def command(number: int | None, chosen: str | None, slots: int, program: tuple[s
     from pillarbox.experiments.lab.emulation import lab_registry
     from pillarbox.experiments.lab.linux import cgroups
     from pillarbox.experiments.runs.control import mpi
-    from pillarbox.experiments.runs.control.client import ask, entrance_anywhere
+    from pillarbox.experiments.runs.control.client import entrance_anywhere, live_hosts
     from pillarbox.experiments.runs.control.server_program import exit_code
 
     folder = lab_registry.folder_of(number)
-    hosts = _selected_hosts(ask(folder, ask="hosts")["hosts"], chosen)
+    hosts = live_hosts(folder, chosen)
+    network = mpi.network_of([one["interface"] for one in hosts])
     named = [f"{one['name']}:{slots}" for one in hosts]
     first = entrance_anywhere(folder, hosts[0]["server"])
     if first.reach:
-        command = [*first.reach, mpi.FAR_START, ",".join(named), *program]
+        command = [*first.reach, mpi.FAR_START, ",".join(named), network, *program]
         os.execv(command[0], command)
     cgroups.join(first.group)
-    code = mpi.run(folder, first.files, named, program)
+    code = mpi.run(folder, first.files, named, network, program)
     return exit_code(code, "mpirun was killed: its server, or the lab, has died")
-
-
-def _selected_hosts(hosts: list[dict[str, Any]], chosen: str | None) -> list[dict[str, Any]]:
-    """Return the servers that --on names, in that order, or all servers."""
-    require(bool(hosts), "all servers of the lab are dead: revive one first")
-    if chosen is None:
-        return hosts
-    known = {one[key]: one for one in hosts for key in ("server", "name")}
-    wanted = list(dict.fromkeys(chosen.split(",")))
-    for address in wanted:
-        require(
-            address in known,
-            f"server {address!r} is dead or not in the lab: choose other servers with --on",
-        )
-    return [known[address] for address in wanted]

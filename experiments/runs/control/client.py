@@ -69,6 +69,22 @@ def entrance_anywhere(folder: Path, server: str) -> LabEntrance:
     return LabEntrance(*names, answer["port_addresses"])
 
 
+def live_hosts(folder: Path, chosen: str | None) -> list[dict[str, Any]]:
+    """Return the servers that the option --on names, in that order, or all live servers."""
+    hosts = ask(folder, ask="hosts")["hosts"]
+    require(bool(hosts), "all servers of the lab are dead: revive one first")
+    if chosen is None:
+        return list(hosts)
+    known = {one[key]: one for one in hosts for key in ("server", "name")}
+    wanted = list(dict.fromkeys(chosen.split(",")))
+    for address in wanted:
+        require(
+            address in known,
+            f"server {address!r} is dead or not in the lab: choose other servers with --on",
+        )
+    return [known[address] for address in wanted]
+
+
 def _answer_and_files(folder: Path, request: dict[str, Any]) -> tuple[Any, list[int]]:
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:

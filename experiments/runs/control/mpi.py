@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import NoReturn
 
 MPIRUN = ("mpirun.openmpi", "mpirun")
-INTERFACE = "dcn0"
+# The servers' addresses, in networks where servers have no interface dcn0.
+SERVERS_SUBNET = "10.0.0.0/8"
 FAR_START = "--mpirun"  # option of `pillarbox.experiments.apps.cluster.part_program` for MPI
 
 
@@ -29,11 +30,17 @@ def mpirun() -> str | None:
     return next(filter(None, map(shutil.which, MPIRUN)), None)
 
 
+def network_of(interfaces: Sequence[str]) -> str:
+    """Return the servers' network for Open MPI: an interface name that all share, or a subnet."""
+    return interfaces[0] if len(set(interfaces)) == 1 else SERVERS_SUBNET
+
+
 def command(
     program: str,  # path returned by `mpirun`
     folder: Path,  # folder of the lab
     scratch: Path,  # folder for the session files of Open MPI
     hosts: Sequence[str],  # names of servers, each followed by a colon and its slots
+    network: str,  # value of `network_of`
 ) -> list[str]:
     """Return the mpirun command line, to be followed by the user's arguments."""
     from pillarbox.experiments.base.files import IMPORT_FOLDER
@@ -49,8 +56,8 @@ def command(
         "plm_ssh_no_tree_spawn": "1",
         "btl": "tcp,self",
         "pml": "ob1",
-        "btl_tcp_if_include": INTERFACE,
-        "oob_tcp_if_include": INTERFACE,
+        "btl_tcp_if_include": network,
+        "oob_tcp_if_include": network,
         # Seconds of silence after which mpirun probes a server; a server that does not answer
         # is declared dead. Rerouting takes much less time.
         "oob_tcp_keepalive_time": "10",
@@ -67,7 +74,13 @@ def command(
     return words
 
 
-def run(folder: Path, namespaces: Sequence[int], hosts: Sequence[str], words: Sequence[str]) -> int:
+def run(
+    folder: Path,
+    namespaces: Sequence[int],
+    hosts: Sequence[str],
+    network: str,
+    words: Sequence[str],
+) -> int:
     """Run an Open MPI program, started on the first of the hosts; return its exit code."""
     import tempfile
 
@@ -80,7 +93,7 @@ def run(folder: Path, namespaces: Sequence[int], hosts: Sequence[str], words: Se
     assert found is not None
     scratch = Path(tempfile.mkdtemp(prefix="mpi-", dir=folder))
     try:
-        start = command(found, folder, scratch, hosts)
+        start = command(found, folder, scratch, hosts, network)
         # The MPI program and Open MPI's daemons end with `pillarbox mpirun`.
         return run_within(namespaces, [*start, *words], partial(die_with_parent, signal.SIGTERM))
     finally:

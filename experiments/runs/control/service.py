@@ -28,6 +28,7 @@ from pillarbox.experiments.runs.control import queries
 from pillarbox.experiments.runs.control.client import NAME, NAMESPACES, PROTOCOL
 from pillarbox.experiments.runs.control.verbs import VERBS, answer
 from pillarbox.hosts.linux.calls import current_host_name
+from pillarbox.hosts.live.devices import APPLICATION_INTERFACE
 from pillarbox.topos.base.addressing import End
 from pillarbox.topos.base.errors import PillarboxError, error_kind, require
 
@@ -187,6 +188,9 @@ class Service:
                 "server": topology.address(one),
                 "name": topology.node_name(one),
                 "ip": topology.ip(one),
+                "interface": (
+                    APPLICATION_INTERFACE if self._lab.relays else topology.interface(one, 0)
+                ),
                 **port_ips(one),
             }
             for one in living

@@ -75,7 +75,7 @@ def test_all_servers_have_the_right_sum(
 
 def test_who_takes_part(own_run: Callable[[], None], python: str) -> None:
     own_run()
-    with up("bcube,2,1"):
+    with up("tree,2,2"):  # its servers have no interface dcn0
         hosts = json.loads(pillarbox("hosts", "--slots", "2", "--json").stdout)["hosts"]
         assert [one["ip"] for one in hosts] == [f"10.0.0.{number + 1}" for number in range(4)]
         assert pillarbox("hosts").stdout.splitlines()[3] == "10.0.0.4 slots=1 # 1.1 h3"
@@ -123,7 +123,7 @@ def test_without_open_mpi_or_a_lab_it_is_a_sentence(own_run: Callable[[], None])
 
 
 def test_what_starts_it_keeps_to_the_servers_addresses(tmp_path: Path) -> None:
-    words = mpi.command("mpirun", Path("/run/lab"), tmp_path, ["h0:2", "h3:2"])
+    words = mpi.command("mpirun", Path("/run/lab"), tmp_path, ["h0:2", "h3:2"], "dcn0")
     line = " ".join(words)
     assert "--host h0:2,h3:2" in line
     for setting in (
