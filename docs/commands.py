@@ -70,6 +70,7 @@ Live labs, and commands that enter one, need root: `sudo ./pillarbox up dcell,4,
 | | `artifact`, `repeat` | a run; its artifact | [one file for reviewers](records.md#an-artifact-for-reviewers); the same experiment again, and whether results agree |
 | **programs** | `exec` | running lab | a program or shell on one server |
 | | `mpirun`, `hosts` | running lab | an MPI program on many servers; their host file |
+| | `torchrun` | running lab | a [PyTorch program](pytorch.md) on many servers |
 | **end** | `finish`, `down` | running lab | end of the workload; end of the lab |
 | | `clean` | machine | removal of what killed labs left |
 

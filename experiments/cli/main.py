@@ -48,7 +48,7 @@ SECTIONS = {
         *("compare", "gap", "check-router", "simulate", "training", "packaging", "place"),
     ),
     "Experiments": ("why-slow", "compare-runs", "calibrate", "cc", "artifact", "repeat"),
-    "Live labs": ("labs", "down", "exec", "mpirun", "hosts", "cluster"),
+    "Live labs": ("labs", "down", "exec", "mpirun", "torchrun", "hosts", "cluster"),
     "Observation": ("status", "why", "trace", "load", "capture", "follow", "dissector"),
     "Measurements": ("ping", "pingall", "iperf", "finish", "metrics"),
     "Faults and changes": (*VERBS, "heal", "revive", "cable", "grow", "shrink"),

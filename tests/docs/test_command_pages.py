@@ -67,7 +67,7 @@ WITHOUT_JSON = {
         "sheets release",
     ),
     *("page", "report", "setup completion", "setup man", "setup openflow", "setup mpi"),
-    *("mpirun", "up", "metrics", "setup tests", "test"),
+    *("mpirun", "torchrun", "up", "metrics", "setup tests", "test"),
 }
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import click
 
 from pillarbox.experiments.base.arguments import complete, lab
@@ -45,11 +43,9 @@ def command(
     """
     from pillarbox.experiments.lab.emulation import lab_registry
     from pillarbox.experiments.lab.emulation.server_names import with_ips
-    from pillarbox.experiments.lab.linux import cgroups
     from pillarbox.experiments.lab.linux.mptcp import with_multipath
-    from pillarbox.experiments.lab.linux.unprivileged import account_of
     from pillarbox.experiments.runs.control.client import ask, entrance_anywhere
-    from pillarbox.experiments.runs.control.server_program import AS_USER, exit_code, run_within
+    from pillarbox.experiments.runs.control.server_program import exit_code, run_on_server
     from pillarbox.hosts.live.settings import MPTCP
     from pillarbox.topos.base.errors import require
     from pillarbox.topos.base.spec import parse
@@ -63,12 +59,7 @@ def command(
         about = ask(lab_registry.folder_of(number), ask="about")
         require(about["transport"] == MPTCP, "start the lab with `up --mptcp`")
         words = with_multipath(words)
-    if found.reach:
-        become = [AS_USER, user] if user else []
-        os.execv(found.reach[0], [*found.reach, *become, *words])
-    account = account_of(user) if user else None
-    cgroups.join(found.group)
-    code = run_within(found.files, words, account=account)
+    code = run_on_server(found, words, user)
     return exit_code(
         code, f"{words[0] if program else 'the shell'} was killed: the server, or the lab, has died"
     )

@@ -11,13 +11,28 @@ from typing import NoReturn
 
 import click
 
-from pillarbox.experiments.lab.linux.unprivileged import NOT_FOUND, Account, run_as
+from pillarbox.experiments.lab.linux import cgroups
+from pillarbox.experiments.lab.linux.unprivileged import NOT_FOUND, Account, account_of, run_as
+from pillarbox.experiments.runs.control.client import LabEntrance
 from pillarbox.hosts.linux.calls import close_files, die_with_parent, enter
 from pillarbox.topos.base.errors import require
 
 AS_USER = (
     "--user"  # option of `pillarbox.experiments.apps.cluster.part_program`; a user name follows
 )
+
+
+def run_on_server(entrance: LabEntrance, words: Sequence[str], user: str | None = None) -> int:
+    """Run a program on a server as `run_within` does; return its exit code.
+
+    For a server on another computer, this process becomes the program that starts it there.
+    """
+    if entrance.reach:
+        become = [AS_USER, user] if user else []
+        os.execv(entrance.reach[0], [*entrance.reach, *become, *words])
+    account = account_of(user) if user else None
+    cgroups.join(entrance.group)
+    return run_within(entrance.files, words, account=account)
 
 
 def run_within(
