@@ -89,7 +89,9 @@ def test_ranks_have_the_environment_of_torchrun(
             facts = json.loads(told[address])
             assert {name: facts[name] for name in expected} == expected
         options = ["--on", "1.1,h0,0.1", "--ranks", "2", "--user", "nobody", "--master-port", "7"]
-        told = lines_by_server(pillarbox("torchrun", *options, "--", "-c", ENVIRONMENT).stdout)
+        done = pillarbox("torchrun", *options, "--", "-c", ENVIRONMENT)
+        assert done.returncode == 0, done.stderr
+        told = lines_by_server(done.stdout)
         assert sorted(told) == ["0.0", "1.1"]
         facts = json.loads(told["0.0"])
         assert (facts["RANK"], facts["WORLD_SIZE"]) == ("1", "2")
