@@ -135,4 +135,7 @@ def test_what_starts_it_keeps_to_the_servers_addresses(tmp_path: Path) -> None:
         assert f"--mca {setting}" in line
     agent = words[words.index("plm_rsh_agent") + 1].split()
     assert agent[:2] == [sys.executable, "-I"]
-    assert Path(agent[-2]).is_file() and agent[-1] == "/run/lab"
+    script, packages, folder = agent[-3:]
+    assert Path(script).is_file()
+    assert (Path(packages) / "pillarbox").is_dir()
+    assert folder == "/run/lab"
