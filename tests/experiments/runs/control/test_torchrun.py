@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -47,6 +48,7 @@ if os.environ["RANK"] == "1":
     open(sys.argv[1], "w").close()
 signal.pause()
 """
+OWN_PYTHON = ["--python", sys.executable]
 WAITING = "import signal; print('ready'); signal.pause()"
 
 
@@ -67,7 +69,7 @@ def test_ranks_have_the_environment_of_torchrun(
     script = tmp_path / "environment.py"
     script.write_text(ENVIRONMENT)
     with up(spec):
-        done = pillarbox("torchrun", "--", str(script), "--lr", "0.1")
+        done = pillarbox("torchrun", *OWN_PYTHON, "--", str(script), "--lr", "0.1")
         assert done.returncode == 0, done.stderr
         told = lines_by_server(done.stdout)
         assert lines_by_server(done.stderr) == dict.fromkeys(told, "to standard error")
@@ -105,7 +107,7 @@ def test_all_ranks_end_together(own_run: Callable[[], None], tmp_path: Path) -> 
     os.mkfifo(fifo)
     with up("bcube,2,1"):
         before = processes()
-        for user, file in (([], fifo), (["--user", "nobody"], os.devnull)):
+        for user, file in ((OWN_PYTHON, fifo), (["--user", "nobody"], os.devnull)):
             done = pillarbox("torchrun", *user, "--", "-c", DYING, str(file))
             assert done.returncode == 1
             failed = (
@@ -114,18 +116,18 @@ def test_all_ranks_end_together(own_run: Callable[[], None], tmp_path: Path) -> 
             said = ["[1.0] unfinished line", "[1.0] rank 2 ends", failed]
             assert done.stderr.splitlines() == said
             assert processes() <= before
-        killed = Terminal("torchrun", "--", "-c", WAITING, ready="[1.1] ready")
+        killed = Terminal("torchrun", *OWN_PYTHON, "--", "-c", WAITING, ready="[1.1] ready")
         assert pillarbox("kill", "1.0").returncode == 0
         killed.shows("rank 2 on server 1.0 was ended by signal 9 (Killed): all ranks were stopped")
         assert killed.ended() == 2
-        interrupted = Terminal("torchrun", "--", "-c", WAITING, ready="[1.1] ready")
+        interrupted = Terminal("torchrun", *OWN_PYTHON, "--", "-c", WAITING, ready="[1.1] ready")
         interrupted.type("\x03")
         interrupted.shows("pillarbox: stopped")
         assert interrupted.ended() == 2
         assert processes() <= before
         for number, code in ((signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)):
             with subprocess.Popen(
-                [*PILLARBOX, "torchrun", "--", "-c", WAITING],
+                [*PILLARBOX, "torchrun", *OWN_PYTHON, "--", "-c", WAITING],
                 cwd=ROOT,
                 env=environment(),
                 stdout=subprocess.PIPE,
