@@ -109,7 +109,8 @@ class _RankGroup:
 
     def step(self, wait_s: float | None = None) -> Failure | None:
         """Pass output on until a process ends; return the failure of a process, or None."""
-        ready = readable([*self._streams, *self.processes], wait_s)
+        files: list[_Stream | _Process] = [*self._streams, *self.processes]
+        ready = readable(files, wait_s)
         for one in ready:
             if isinstance(one, _Stream) and not one.pass_on():
                 self._streams.remove(one)
