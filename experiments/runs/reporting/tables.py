@@ -99,9 +99,15 @@ def _default_value(one: Field[Any]) -> Any:
 
 
 def _setting_text(value: object) -> str:
-    """Return a system's setting as text, empty if not set."""
+    """Return a setting as text, empty if not set.
+
+    >>> _setting_text({"placement": "random", "jobs": [{"tp": 4, "pp": 2}, {"dp": 8}]})
+    'placement random, jobs (tp 4, pp 2) (dp 8)'
+    """
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {one}" for name, one in value.items())
+        return ", ".join(f"{name} {_setting_text(one)}" for name, one in value.items())
+    if isinstance(value, list | tuple) and any(isinstance(one, Mapping) for one in value):
+        return " ".join(f"({_setting_text(one)})" for one in value)
     if value is None or value == "":
         return ""
     return f"{value:g}" if isinstance(value, float) else str(value)
