@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from resource import RLIMIT_NOFILE, getrlimit
 from typing import NamedTuple, NoReturn
 
 import click
@@ -23,8 +24,10 @@ from pillarbox.experiments.base.processes import all_processes, forked, interrup
 from pillarbox.experiments.runs.control.client import LabEntrance, entrance_anywhere
 from pillarbox.experiments.runs.control.server_program import end_as, run_on_server
 from pillarbox.hosts.linux.calls import readable
+from pillarbox.topos.base.errors import require
 
 END_S = 5.0  # time limit for ranks to end after SIGTERM, and for killed processes to end
+FILES_PER_RANK, OTHER_FILES = 3, 64  # open files: two pipes and the process of each rank
 CHUNK = LONGEST_LINE = 1 << 16
 ENDS_ALL = (signal.SIGTERM, signal.SIGHUP)  # signals that end all ranks, as Ctrl-C does
 
@@ -69,6 +72,12 @@ def run_ranks(
     mark : str
         An environment variable of all ranks (``NAME=VALUE``) that no other process has.
     """
+    needed, (limit, _) = FILES_PER_RANK * len(ranks) + OTHER_FILES, getrlimit(RLIMIT_NOFILE)
+    require(
+        needed <= limit,
+        f"{len(ranks)} ranks need {needed} open files, and {limit} are allowed: raise the limit by "
+        "`ulimit -n`",
+    )
     group = _RankGroup(mark)
     with _ending_signals_as_exit():
         try:

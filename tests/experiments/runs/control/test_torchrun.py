@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -153,3 +154,9 @@ def test_a_wrong_word_is_a_sentence(own_run: Callable[[], None]) -> None:
             assert (done.returncode, done.stdout) == (2, "")
             assert sentence in done.stderr
             assert done.stderr.count("\n") == 1
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (75, most))
+        done = pillarbox("torchrun", "--", "-c", "")
+        assert "4 ranks need 76 open files, and 75 are allowed" in done.stderr
+        resource.setrlimit(resource.RLIMIT_NOFILE, (76, most))
+        assert pillarbox("torchrun", *OWN_PYTHON, "--", "-c", "").returncode == 0
