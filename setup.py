@@ -1,13 +1,19 @@
 """How Pillarbox is packaged; docs/adr/0001-packaging.md and 0028-one-import-name.md say why."""
 
+import gzip
+import os
 import shutil
+import tarfile
 from pathlib import Path
 
 from setuptools import setup
 from setuptools.command.build_py import build_py
 from setuptools.command.editable_wheel import editable_wheel
+from setuptools.command.sdist import sdist
 
 ROOT = Path(__file__).parent
+# Time of all files in sdist and wheel, so that the same sources give the same bytes.
+os.environ.setdefault("SOURCE_DATE_EPOCH", "1767225600")  # 2026-01-01
 SHEETS = ROOT / "vagrant" / "labs"  # beside the packages, where students find them in a checkout
 
 # The newest versions allowed are those that the tests ran with; vagrant/lock.py picks exact ones.
@@ -121,6 +127,26 @@ class Build(build_py):
         Path(site, "pillarbox-old-names.pth").write_text(f"{packages}\n", encoding="utf-8")
 
 
+class Sdist(sdist):
+    """Write the archive with sorted names, fixed times, numeric owners and equal modes."""
+
+    def make_archive(self, base_name, format, root_dir=None, base_dir=None, **_):  # noqa: A002
+        name, epoch = f"{base_name}.tar.gz", int(os.environ["SOURCE_DATE_EPOCH"])
+
+        def normalized(entry):
+            entry.mtime, entry.uid, entry.gid, entry.uname, entry.gname = epoch, 0, 0, "", ""
+            entry.mode = 0o755 if entry.isdir() or entry.mode & 0o100 else 0o644
+            return entry
+
+        with (
+            Path(name).open("wb") as file,
+            gzip.GzipFile("", "wb", fileobj=file, mtime=epoch) as packed,
+            tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
+        ):
+            archive.add(base_dir, filter=normalized)  # folders are read in the order of names
+        return name
+
+
 class EditableWheel(editable_wheel):
     """Install src/ as a plain path entry, which editors and type checkers can follow."""
 
@@ -159,7 +185,7 @@ setup(
         "pillarbox": "src/pillarbox",
         **{f"pillarbox.{folder}": folder for folder in ("topos", "hosts", "experiments")},
     },
-    cmdclass={"build_py": Build, "editable_wheel": EditableWheel},
+    cmdclass={"build_py": Build, "editable_wheel": EditableWheel, "sdist": Sdist},
     package_data={
         "pillarbox": ["py.typed"],
         "pillarbox.experiments.lab.observe": ["*.lua"],

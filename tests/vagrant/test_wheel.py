@@ -71,10 +71,22 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built("build_wheel", folder / sdist.name.removesuffix(".tar.gz"))
 
 
-def built(what: str, folder: Path) -> Path:
+@pytest.mark.long
+def test_the_same_sources_give_the_same_sdist(tmp_path: Path) -> None:
+    made = []
+    for umask in (0o022, 0o077):
+        folder = tmp_path / f"{umask:o}" / "source"
+        ignored = shutil.ignore_patterns(*LEFT_OUT)
+        shutil.copytree(CHECKOUT, folder, symlinks=True, ignore=ignored, copy_function=shutil.copy)
+        made.append(built("build_sdist", folder, umask).read_bytes())
+    assert made[0] == made[1]
+
+
+def built(what: str, folder: Path, umask: int = -1) -> Path:
     done = subprocess.run(
         [sys.executable, "-c", BUILD, what],
         cwd=folder,
+        umask=umask,
         capture_output=True,
         text=True,
         timeout=300,
