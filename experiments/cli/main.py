@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-import sysconfig
 from itertools import chain
 from pathlib import Path
 from typing import NoReturn
@@ -177,11 +176,9 @@ def missing(error: ModuleNotFoundError) -> str:
     """Return a message that names the package with a missing module, or raise the error."""
     module = (error.name or "").partition(".")[0]
     if module == "mininet":
-        site = sysconfig.get_path("purelib")
+        command = f"'sudo {sys.prefix}/bin/pillarbox setup live'"
         return (
-            "this needs Mininet, which is Debian's package mininet: sudo apt-get install mininet, "
-            f"then ln -s /usr/lib/python3/dist-packages/mininet {site}; a checkout's ./pillarbox "
-            "does both"
+            f"this needs Debian's Mininet: {command} installs it; a checkout's ./pillarbox does too"
         )
     extra = next((name for name, modules in EXTRAS.items() if module in modules), None)
     if extra is None:

@@ -67,7 +67,7 @@ WITHOUT_JSON = {
         "sheets release",
     ),
     *("page", "report", "setup completion", "setup man", "setup openflow", "setup mpi"),
-    *("mpirun", "torchrun", "up", "metrics", "setup tests", "test"),
+    *("mpirun", "torchrun", "up", "metrics", "setup live", "setup tests", "test"),
 }
 
 

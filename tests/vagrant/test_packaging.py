@@ -15,6 +15,8 @@ import setuptools
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from pillarbox.experiments.cli.commands.setup import LIVE_PACKAGES
+
 CHECKOUT = Path(__file__).resolve().parents[2]
 ROOTS = ("topos", "hosts", "experiments")
 
@@ -73,6 +75,12 @@ def test_the_lock_is_what_setup_asks_for(settings: dict[str, Any], python: str) 
             assert locked[wanted.name].version in wanted.specifier, wanted
     assert {"pip", "packaging", "setuptools", "wheel"} <= locked.keys()
     assert not any("//" in line for line in lines), "the lock names no index"
+
+
+def test_setup_live_installs_the_packages_of_the_provision_script() -> None:
+    script = (CHECKOUT / "vagrant" / "provision.sh").read_text()
+    (packages,) = re.findall(r'^packages="(bridge-utils[^"]*)"$', script, re.MULTILINE)
+    assert {*packages.split()} - {"python3", "python3-venv"} == {*LIVE_PACKAGES}
 
 
 def test_pytest_finds_the_plugin(settings: dict[str, Any]) -> None:

@@ -176,6 +176,25 @@ def output(python: Path, code: str, folder: Path, *options: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root installs Debian's packages")
+def test_setup_live_installs_packages_and_links_mininet(
+    environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apt = tmp_path / "apt-get"
+    apt.write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/asked\n')
+    apt.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert run(environment, "setup", "live").returncode == 0
+    asked = (tmp_path / "asked").read_text()
+    assert asked.startswith("update\ninstall -y ") and " mininet " in asked
+    (link,) = environment.parents[1].glob("lib/python3*/site-packages/mininet")
+    assert str(link.readlink()) == "/usr/lib/python3/dist-packages/mininet"
+    link.unlink()  # which other tests do without
+    apt.write_text("#!/bin/sh\nexit 100\n")
+    assert run(environment, "setup", "live").returncode == 100
+    assert not link.is_symlink()
+
+
 def test_every_command_has_its_help_without_extras(environment: Path) -> None:
     names = [*chain(*SECTIONS.values())]
     names = [name for name in names if name not in SECTIONS["Development"]]
@@ -191,7 +210,7 @@ def test_every_command_has_its_help_without_extras(environment: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["up", "dcell,4,1"], "Debian's package mininet|needs root"),
+        (["up", "dcell,4,1"], "Debian's Mininet|needs root"),
         (["test"], "no command 'test'"),
         (["compare", "bcube,4,1"], r"pip install 'pillarbox\[sim\]'"),
         (["report", "."], r"pip install 'pillarbox\[live\]'"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sysconfig
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,6 +12,13 @@ import click
 
 from pillarbox.experiments.base.arguments import Group
 
+# Debian's packages for live labs, as in vagrant/provision.sh.
+LIVE_PACKAGES = (
+    *("bridge-utils", "clang", "ethtool", "iperf3", "iproute2", "iputils-ping", "kmod"),
+    *("libbpf-dev", "libseccomp2", "mininet", "net-tools", "openssl", "procps", "psmisc"),
+    *("tcpdump", "tshark"),
+)
+DEBIANS_MININET = Path("/usr/lib/python3/dist-packages/mininet")
 SYSTEM, OWN = Path("/usr/local/share"), Path("~/.local/share")
 
 
@@ -38,6 +46,7 @@ def command() -> None:
     \b
     pillarbox setup completion
     pillarbox setup man
+    sudo pillarbox setup live
     sudo ./pillarbox setup openflow
     sudo ./pillarbox setup mpi
     """
@@ -120,6 +129,37 @@ def openflow() -> int:
         "Open vSwitch",
         "sudo apt-get install openvswitch-switch, and pip install 'pillarbox[ovs]'",
     )
+
+
+@command.command("live")
+def live() -> int:
+    """Install Debian's packages for live labs, and link Debian's Mininet to this Pillarbox.
+
+    Needs root. For a Pillarbox that pip, pipx or uv installed; the checkout's ./pillarbox does this
+    at its first start.
+
+    \b
+    pipx install 'pillarbox[live]'
+    sudo "$(command -v pillarbox)" setup live
+    """
+    from pillarbox.topos.base.errors import PillarboxError, require
+
+    require(os.geteuid() == 0, "installing Debian's packages needs root: use sudo")
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    try:
+        for words in (["update"], ["install", "-y", "--no-install-recommends", *LIVE_PACKAGES]):
+            subprocess.run(["apt-get", *words], env=environment, check=True)
+    except FileNotFoundError:
+        raise PillarboxError(
+            f"this system has no apt-get: install what Debian calls {' '.join(LIVE_PACKAGES)}"
+        ) from None
+    except subprocess.CalledProcessError as error:
+        return error.returncode
+    link = Path(sysconfig.get_path("purelib"), "mininet")
+    if not link.exists():
+        link.unlink(missing_ok=True)
+        link.symlink_to(DEBIANS_MININET)
+    return 0
 
 
 @command.command("mpi")

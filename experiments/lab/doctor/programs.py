@@ -7,9 +7,11 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from pillarbox.experiments.base.files import CHECKOUT
 from pillarbox.experiments.lab.doctor.finding import LESS, MISSING, Finding, Probe, finding
 
-PROVISION = "run vagrant/provision.sh"
+IS_CHECKOUT = (CHECKOUT / "vagrant" / "provision.sh").is_file()
+PROVISION = "run vagrant/provision.sh" if IS_CHECKOUT else "run 'sudo pillarbox setup live'"
 ASK_S = 10.0
 
 
