@@ -111,6 +111,8 @@ def iteration_options(
 
 def given_options(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the given options of `iteration_options` as a workload has them."""
+    from pillarbox.experiments.runs.plans.values import job_options
+
     found: dict[str, Any] = {
         name: str(value) if isinstance(value, Path) else value
         for name, value in values.items()
@@ -118,27 +120,6 @@ def given_options(values: Mapping[str, Any]) -> dict[str, Any]:
     }
     if values["jobs"]:
         found["jobs"] = [job_options(text) for text in values["jobs"]]
-    return found
-
-
-def job_options(text: str) -> dict[str, Any]:
-    """Return the options of a job from their text.
-
-    >>> job_options("tp=4 pp=2 name=large")
-    {'tp': 4, 'pp': 2, 'name': 'large'}
-    """
-    from pillarbox.experiments.runs.plans.values import guessed
-
-    found = {}
-    for word in text.split():
-        name, equals, value = word.partition("=")
-        require(
-            bool(equals and name),
-            f"{word!r} is no option of a job: write NAME=VALUE, such as --job 'tp=4 pp=2'",
-        )
-        name = name.replace("-", "_")
-        found[name] = value if name == "name" else guessed(name, value)
-    require(bool(found), "a job has no options: write --job 'tp=4 pp=2'")
     return found
 
 

@@ -115,7 +115,7 @@ def _words_of_kind(topology: Topology, kind: str, begun: str) -> Iterable[str]:
 
 def _options(pattern: str) -> Iterable[str]:
     if pattern == TRAINING:
-        own: Iterable[str] = TRAINING_OPTIONS
+        own: Iterable[str] = ("job", *(one for one in TRAINING_OPTIONS if one != "jobs"))
     elif pattern in PATTERNS:
         own = [*PATTERNS[pattern].options, *COMMON_OPTIONS]
     else:

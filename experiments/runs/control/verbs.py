@@ -223,10 +223,10 @@ def _iperf(lab: Lab, words: list[str]) -> Answer:
 
 
 def _run(lab: Lab, words: list[str]) -> Answer:
-    from pillarbox.experiments.runs.control.workload_run import goodput_line, run
+    from pillarbox.experiments.runs.control.workload_run import goodput_line, jobs_line, run
 
     found = run(lab, words)
-    return Answer(found, goodput_line(found))
+    return Answer(found, goodput_line(found) + jobs_line(found["jobs"]))
 
 
 def _finish(lab: Lab, words: list[str]) -> Answer:
@@ -347,7 +347,7 @@ VERBS = {
         "run PATTERN [NAME=VALUE]...",
         "send the flows of a pattern; show goodput, ideal and verdict (default: 3 s, or 1 MB)",
         _run,
-        ("rows", MORE),
+        ("rows", "jobs", MORE),
     ),
     "finish": Verb(
         "finish", "end the running workload and show its result", _finish, ("finished",)

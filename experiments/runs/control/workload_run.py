@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pillarbox.experiments.base.units import with_prefix
+from pillarbox.experiments.base.units import time, with_prefix
 from pillarbox.experiments.models.workloads.collectives.plan import ALGORITHMS
 from pillarbox.experiments.models.workloads.patterns import PATTERNS
 from pillarbox.experiments.models.workloads.workload import TRAINING, Workload
 from pillarbox.experiments.runs.control.active_workload import ActiveWorkload
 from pillarbox.experiments.runs.plans.experiment import Experiment, System
 from pillarbox.experiments.runs.plans.trials import Trial
-from pillarbox.experiments.runs.plans.values import fields_of, guessed, made
+from pillarbox.experiments.runs.plans.values import fields_of, guessed, job_options, made
 from pillarbox.experiments.runs.trials.experiment_run import order_of
 from pillarbox.experiments.runs.trials.outcome import outcome
 from pillarbox.experiments.runs.trials.trial_worker import measured_in
@@ -31,7 +32,7 @@ def run(lab: Lab, words: list[str]) -> dict[str, Any]:
     """Send the flows of a traffic pattern in a lab, with ``name=value`` options; return records.
 
     The records are those of an experiment's trial: the content of trial.json, and the rows of its
-    flows.
+    flows and jobs.
     """
     workload = _workload(words)
     system = System.of_lab(lab.topology, machines=lab.fabric.machines, **lab.settings.plain())
@@ -47,7 +48,8 @@ def run(lab: Lab, words: list[str]) -> dict[str, Any]:
         raise
     finally:
         traffic.end(said)
-    return {**found.record, "rows": list(found.tables["flows"])}
+    jobs = list(found.tables.get("jobs", ()))
+    return {**found.record, "rows": list(found.tables["flows"]), "jobs": jobs}
 
 
 def goodput_line(record: dict[str, Any]) -> str:
@@ -60,6 +62,15 @@ def goodput_line(record: dict[str, Any]) -> str:
     verdict = "valid" if record["valid"] else f"not valid: {first}{more}"
     flows = f"{record['flows']} flows, {record['failed_flows']} failed"
     return f"{flows}: {goodput} of {ideal} ideal; {verdict}"
+
+
+def jobs_line(jobs: Sequence[Mapping[str, Any]]) -> str:
+    """Return the time of an iteration of each job in one line; empty without jobs."""
+    words = (
+        f"job {one['job']} {time(one['iteration_s'])} (simulated {time(one['ideal_s'])})"
+        for one in jobs
+    )
+    return f"\niteration: {', '.join(words)}" if jobs else ""
 
 
 def _workload(words: list[str]) -> Workload:
@@ -75,6 +86,9 @@ def _workload(words: list[str]) -> Workload:
     for word in words[1:]:
         name, equals, text = word.partition("=")
         require(bool(equals), f"{word!r} is not an option: write NAME=VALUE, as duration_s=5")
+        if name == "job" and words[0] == TRAINING:
+            values["options"].setdefault("jobs", []).append(job_options(text))
+            continue
         at = values if name in fields_of(Workload) else values["options"]
         at[name] = guessed(name, text)
     amounts = {"volume_bytes", "duration_s", "arrivals"} & values.keys()

@@ -171,5 +171,24 @@ def guessed(name: str, text: str) -> Any:
     return text if is_address else found
 
 
+def job_options(text: str) -> dict[str, Any]:
+    """Return the options of one of several training jobs from their text.
+
+    >>> job_options("tp=4 pp=2 name=large")
+    {'tp': 4, 'pp': 2, 'name': 'large'}
+    """
+    found = {}
+    for word in text.split():
+        name, equals, value = word.partition("=")
+        require(
+            bool(equals and name),
+            f"{word!r} is no option of a job: write NAME=VALUE, such as 'tp=4 pp=2'",
+        )
+        name = name.replace("-", "_")
+        found[name] = value if name == "name" else guessed(name, value)
+    require(bool(found), "a job has no options: write them as 'tp=4 pp=2'")
+    return found
+
+
 def _value_text(value: Any) -> str:
     return value if isinstance(value, str) and value else repr(value)

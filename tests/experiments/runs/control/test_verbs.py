@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -33,7 +34,7 @@ def lab_of(spec: str, folder: Path, timers: str = "paper") -> Iterator[Any]:
 def said(lab: Any, line: str) -> str:
     from pillarbox.experiments.runs.control.verbs import answer
 
-    verb, *words = line.split()
+    verb, *words = shlex.split(line)
     return answer(lab, verb, words).said
 
 
@@ -138,6 +139,10 @@ def test_a_training_iteration_runs_at_the_prompt(tmp_path: Path) -> None:
         assert said(lab, line).startswith("8 flows, 0 failed: ")
         with pytest.raises(PillarboxError, match="no option 'tpp'"):
             said(lab, "run training tpp=2")
+        jobs = "job='tp=2 pp=1' job='operation=all-reduce bytes=4000 name=sums'"
+        told = said(lab, f"run training hidden=64 sequence=64 micro_batches=1 {jobs}")
+        assert "\niteration: job 0 " in told
+        assert "job sums " in told
 
 
 def until(look: Callable[[], Any], is_there: Callable[[Any], Any]) -> Any:
