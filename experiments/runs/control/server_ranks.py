@@ -24,7 +24,7 @@ from pillarbox.experiments.base.processes import all_processes, forked, interrup
 from pillarbox.experiments.runs.control.client import LabEntrance, entrance_anywhere
 from pillarbox.experiments.runs.control.server_program import end_as, run_on_server
 from pillarbox.hosts.linux.calls import readable
-from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.errors import PillarboxError, require
 
 END_S = 5.0  # time limit for ranks to end after SIGTERM, and for killed processes to end
 FILES_PER_RANK, OTHER_FILES = 3, 64  # open files: two pipes and the process of each rank
@@ -226,7 +226,11 @@ def _become_rank(
     nothing = os.open(os.devnull, os.O_RDONLY)
     for place, descriptor in enumerate((nothing, *writing)):
         os.dup2(descriptor, place)
-    end_as(run_on_server(entrance, words, user))
+    try:
+        end_as(run_on_server(entrance, words, user))
+    except PillarboxError as error:
+        os.write(2, f"pillarbox: {error}\n".encode())
+        os._exit(1)
 
 
 @contextmanager
