@@ -17,7 +17,7 @@ from tests.experiments.labs import PLANES, WAIT_S, lab_of, wait_until
 if TYPE_CHECKING:
     from pillarbox.experiments.lab.emulation.lab import Lab
 
-pytestmark = [pytest.mark.root, pytest.mark.without_root]
+pytestmark = pytest.mark.root
 
 EAR_PORT, CLOSED_PORT, DATAGRAMS = 5999, 33434, 20
 EVERYBODY = ("255.255.255.255", "10.255.255.255")
