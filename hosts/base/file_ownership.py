@@ -18,6 +18,8 @@ from pathlib import Path
 
 # Extended attribute of an access control list; group permission bits then apply to listed users.
 ACCESS_LIST = "system.posix_acl_access"
+# Owner of files whose owner does not exist in this user namespace (kernel.overflowuid).
+NO_USER = 65534
 MOST_LINKS = 40  # maximum number of symbolic links on a path, as in the kernel
 
 
@@ -27,7 +29,7 @@ def is_machine_root() -> bool:
     In a user namespace of an ordinary user (`pillarbox.hosts.linux.user_namespace`) the root
     directory belongs to a user who does not exist there.
     """
-    return os.geteuid() == 0 == os.lstat("/").st_uid
+    return os.geteuid() == 0 and os.lstat("/").st_uid != NO_USER
 
 
 def callers() -> set[int]:

@@ -57,7 +57,7 @@ def secret_from_options(word: str, file: Path | None) -> str:
 @click.option(
     "--live",
     is_flag=True,
-    help="Run the router in the student's file on a live network as well (root).",
+    help="Run the router in the student's file on a live network as well.",
 )
 @click.option(
     "--partner",

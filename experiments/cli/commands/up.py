@@ -197,8 +197,8 @@ def command(
     require(detach + hold + (script is not None) < 2, without_prompt)
     if not is_machine_root():
         by_root = {"--no-sandbox": no_sandbox, "--machines": machines, "--cluster": cluster}
-        for option in (option for option, given in by_root.items() if given):
-            require(False, f"{option} needs root: use sudo", NotPermittedError)
+        refused = " ".join(option for option, given in by_root.items() if given)
+        require(not refused, f"without root there is no {refused}: use sudo", NotPermittedError)
     if machines or cluster:
         excluded = bool(gateways) * ["--gateway"] + no_sandbox * ["--no-sandbox"]
         excluded += (how["switches"] != "bridges") * ["--switches"]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from pillarbox.hosts.base import file_ownership
 from pillarbox.hosts.linux import user_namespace
 from pillarbox.hosts.linux.user_namespace import Setting
 from tests.experiments.users import as_ordinary_user
@@ -80,3 +83,36 @@ def test_inside_the_user_is_root_of_the_namespaces_alone() -> None:
     assert is_root == "False" and user != "0"
     assert inside.split() == ["0", user, folder] and user in folder
     assert files == "no file of others"
+
+
+@pytest.mark.parametrize(
+    ("user", "owner", "is_root"), [(0, 0, True), (0, 1, True), (0, 65534, False), (1, 0, False)]
+)
+def test_root_of_a_user_namespace_is_not_the_machines(
+    user: int, owner: int, is_root: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A root directory of another user, which exists, is the machine's own mistake."""
+    monkeypatch.setattr(file_ownership.os, "geteuid", lambda: user)
+    monkeypatch.setattr(file_ownership.os, "lstat", lambda _: SimpleNamespace(st_uid=owner))
+    assert file_ownership.is_machine_root() is is_root
+
+
+SEALED = """
+from pathlib import Path
+from pillarbox.hosts.linux import user_namespace
+from pillarbox.experiments.apps.teaching.child import ChildKeeper
+
+def text():
+    with ChildKeeper("x = 1", [], ["bcube,2,1"]) as keeper:
+        child = keeper.child()
+        return Path(f"/proc/{child._pid}/status").read_text() + repr(keeper.unsealed)
+
+print(user_namespace.text_inside(text))
+"""
+
+
+def test_a_sealed_process_has_no_capability_inside() -> None:
+    done = as_ordinary_user("-c", SEALED)
+    held = re.findall(r"^Cap(?:Eff|Prm|Inh|Amb):\s*(\d+)$", done.stdout, re.MULTILINE)
+    assert held == ["0" * 16] * 4, done.stderr
+    assert done.stdout.endswith("[]\n")
