@@ -13,8 +13,8 @@ from pillarbox.experiments.apps.page.picture import recording_head
 from pillarbox.experiments.apps.page.recording import Recording
 from pillarbox.experiments.apps.page.standalone import files, standalone
 from pillarbox.experiments.base.files import give_to_user, write_atomically
-from pillarbox.experiments.runs.reporting import series
-from pillarbox.experiments.runs.trials import records
+from pillarbox.experiments.runs.reporting import series, slow_flows
+from pillarbox.experiments.runs.trials import packet_records, records
 from pillarbox.experiments.runs.trials.trial_faults import (
     FAULT_EVENTS,
     HEALED,
@@ -26,6 +26,7 @@ from pillarbox.topos.base.errors import PillarboxError, require
 from pillarbox.topos.base.topology import Topology
 
 PAGE = "page.html"  # file name of a run's recording in the report's folder
+SLOW_FLOWS = 10  # number of slowest flows that a recording explains
 MOST_SERVERS = 1000  # maximum network size for a recording, in servers
 # Recovery times in a trial's event table, and the kinds of page events that show them.
 AFTERWARDS = {"detected_s": "noticed", "rerouted_s": "rerouted", "recovered_s": "recovered"}
@@ -85,6 +86,8 @@ def recording_of(folder: Path, number: int | None = None) -> Recording:
     )
     _add_samples(recording, topology, tables, record)
     _add_events(recording, topology, tables["events"].to_dict("records"))
+    if packet_records.has_packets(records.trial_folder(folder, record["trial"])):
+        _add_slow_flows(recording, run, record["trial"])
     return recording
 
 
@@ -136,6 +139,18 @@ def _mean_loads(topology: Topology, links: Any, seconds: float) -> list[int]:
         if kbit:
             sent += [ports[name, int(port)], kbit]
     return sent
+
+
+def _add_slow_flows(recording: Recording, run: records.Run, trial: int) -> None:
+    """Add an event at the end of each of the slowest flows, with its explanation."""
+    logged = slow_flows.logged_trial(run, trial)
+    chosen = slow_flows.slowest(logged.flows, SLOW_FLOWS)
+    for one in slow_flows.explained(logged, chosen):
+        ends = [one.source, one.destination]
+        at_s, said = round(one.start_s + one.seconds, 4), one.sentence()
+        recording.add_event(
+            {"at_s": at_s, "kind": "slow flow", "what": ends, "flow": one.flow, "said": said}
+        )
 
 
 def _add_events(recording: Recording, topology: Topology, rows: list[dict[str, Any]]) -> None:

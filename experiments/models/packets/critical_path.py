@@ -42,6 +42,7 @@ SENDER = "sender"  # The window stays full until a timer expires, or a program i
 START = "start"  # The planned start has passed, and no packet is sent yet.
 MACHINE = "machine"  # Late timers and slow programs.
 UNKNOWN = "unknown"  # Packets that were not logged.
+ROUNDING_S = 1e-6  # precision of flows' ends in records
 LEAST_SILENCE_S = 1e-3  # shortest time without ACKs before a repetition by a timer
 
 
@@ -226,7 +227,8 @@ class _Walk:
             self._add(Part(UNKNOWN, end_s - self._wanted.start_s))
         else:
             row = last.hops[-1]
-            self._add(Part(MACHINE, end_s - self._paths.time_s(row), self._paths.link(row)))
+            read_s = max(0.0, end_s - self._paths.time_s(row))
+            self._add(Part(MACHINE, read_s, self._paths.link(row)))
             step: tuple[_Packet, int] | None = last, row
             while step is not None:
                 step = self._step(*step)
@@ -242,11 +244,14 @@ class _Walk:
         sums[1] += part.flows * part.seconds
 
     def _completing(self) -> _Packet | None:
-        """Return the packet that delivers the flow's last missing byte, None if none does."""
+        """Return the packet that delivers the flow's last byte before its end, None if none does."""
+        latest_s = self._wanted.end_s + ROUNDING_S
         missing = self._wanted.volume_bytes
         covered: list[tuple[int, int]] = []  # disjoint ranges of delivered bytes, sorted
-        for _, at in self._deliveries[False]:
+        for row, at in self._deliveries[False]:
             one = self._packets[at]
+            if self._paths.time_s(row) > latest_s:
+                break
             missing -= _add_range(covered, one.first, min(one.end, self._wanted.volume_bytes))
             if missing <= 0:
                 return one

@@ -117,13 +117,18 @@ def write_packets(file: Path, log: PacketLog) -> None:
     pandas.DataFrame(columns).to_parquet(file, index=False, compression="zstd")
 
 
+def has_packets(trial: Path) -> bool:
+    """Return True if a trial's folder has a packet log."""
+    return (trial / FILE).is_file()
+
+
 def read_packets(trial: Path) -> PacketLog:
     """Return the packet log in a trial's folder; raise PillarboxError if it has none."""
     import pandas
 
     file = trial / FILE
     require(
-        file.is_file(),
+        has_packets(trial),
         f"{trial} has no packet log, which needs `pillarbox run ... --log-packets`: run the "
         "experiment again, or explain the same flows in a simulation (--simulated)",
     )

@@ -3,7 +3,7 @@
 import { AFTERWARDS, element, FAULTS, REPAIRS, workload } from "./time.js";
 
 const MOST_LINES = 200;
-export const SIGNS = { sheet: "¶", verdict: "⚖", result: "■", ping: "↔", noticed: "◉", rerouted: "↷", recovered: "✓", path: "→", paths: "⇉", healed: "✓", revive: "✓" };
+export const SIGNS = { sheet: "¶", verdict: "⚖", result: "■", ping: "↔", noticed: "◉", rerouted: "↷", recovered: "✓", "slow flow": "◷", path: "→", paths: "⇉", healed: "✓", revive: "✓" };
 
 // Return the text of an event for the list.
 export function eventText(event) {
@@ -33,6 +33,8 @@ export function eventText(event) {
       return event.valid ? "verdict so far: valid" : `verdict so far: not valid; ${event.reasons.join("; ")}`;
     case "result":
       return `${workload(ends)}: ${event.said}`;
+    case "slow flow":
+      return `flow ${event.flow}, ${event.what.join(" → ")}: ${event.said}`;
     case "sheet":
       return `sheet ${event.what[0]}: ${event.title || "Introduction"}`;
     case "up":

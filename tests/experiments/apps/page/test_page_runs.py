@@ -13,9 +13,13 @@ from pillarbox.experiments.apps.page.recording import MOST_BYTES, Recording
 from pillarbox.experiments.apps.page.runs import recording_of, save_beside
 from pillarbox.experiments.apps.page.standalone import MODULES, files, standalone
 from pillarbox.experiments.runs.reporting.report_page import write_report
+from pillarbox.experiments.runs.reporting.slow_flows import simulated_trial
+from pillarbox.experiments.runs.trials import records
+from pillarbox.experiments.runs.trials.packet_records import FILE, write_packets
 from pillarbox.topos.base.errors import PillarboxError
 from tests.experiments.apps.page.protocol import SCHEMA, faults_of
 from tests.experiments.runs.reporting.conftest import write_run
+from tests.experiments.runs.reporting.test_overlay import written
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +61,18 @@ def test_a_trial_may_be_chosen(run: Path) -> None:
     assert json.loads(recording_of(run, 2).text())["network"] == "tree,2,2"
     with pytest.raises(PillarboxError, match="no completed trial 7: use 1, 2, 3, 4"):
         recording_of(run, 7)
+
+
+def test_slow_flows_are_explained_at_their_ends(tmp_path: Path) -> None:
+    folder = written(tmp_path / "run")
+    assert json.loads(recording_of(folder).text())["events"] == []
+    log = simulated_trial(records.load(folder), 0).log
+    write_packets(records.trial_folder(folder, 0) / FILE, log)
+    told = json.loads(recording_of(folder).text())
+    assert faults_of(told, SCHEMA["$defs"]["recording"]) == []
+    ends = [(event["kind"], event["at_s"], event["flow"]) for event in told["events"]]
+    assert sorted(ends) == [("slow flow", 2.5, 0), ("slow flow", 2.6, 1), ("slow flow", 3.1, 2)]
+    assert all(event["said"].startswith(("2.50 s", "2.10 s", "1.20 s")) for event in told["events"])
 
 
 def test_a_saved_page_needs_no_other_file(run: Path) -> None:
