@@ -86,11 +86,6 @@ class PacketRecorder:
     def __init__(self, lab: Lab, packets: int) -> None:
         """Start the log of a lab whose traffic is about this number of data packets."""
         require(
-            lab.fabric.machines == 1 and not lab.settings.multipath,
-            "packets are logged on one machine and for TCP only: omit --log-packets",
-            UnsupportedError,
-        )
-        require(
             tcx.is_supported(),
             "packets are logged by TCX, which Linux has from version 6.6 on: omit --log-packets",
             UnsupportedError,

@@ -244,7 +244,7 @@ class _Walk:
         sums[1] += part.flows * part.seconds
 
     def _completing(self) -> _Packet | None:
-        """Return the packet that delivers the flow's last byte before its end, None if none does."""
+        """Return the packet that delivers the flow's last missing byte, None if none does."""
         latest_s = self._wanted.end_s + ROUNDING_S
         missing = self._wanted.volume_bytes
         covered: list[tuple[int, int]] = []  # disjoint ranges of delivered bytes, sorted
@@ -352,7 +352,7 @@ class _Walk:
             max(0.0, min(until_s, end_s) - max(from_s, begin_s))
             for from_s, until_s in self._silences.values()
         )
-        rest_s = whole.seconds - silent_s
+        rest_s = max(0.0, whole.seconds - silent_s)
         return [whole._replace(seconds=silent_s), whole._replace(kind=RECOVERY, seconds=rest_s)]
 
     def _after_loss(self, kind: str, lost: _Packet | None, begin_s: float, end_s: float) -> Part:

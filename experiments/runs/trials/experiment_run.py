@@ -123,6 +123,11 @@ def order_of(experiment: Experiment, trial: Trial) -> TrialOrder:
     faults_of_system = [one for one in experiment.faults if not one.systems or name in one.systems]
     if trial.system.machines > 1:
         check_machines(trial.system, workload)
+    require(
+        not experiment.log_packets or (trial.system.machines == 1 and not trial.system.multipath),
+        f"packets of {name} cannot be logged, only those of TCP on one machine: omit --log-packets",
+        UnsupportedError,
+    )
     faults = schedule(topology, faults_of_system, workload, trial.seed)
     flows, plan = _flows_and_plan(workload, trial)
     return TrialOrder(trial, workload, tuple(flows), tuple(faults), plan, experiment.log_packets)

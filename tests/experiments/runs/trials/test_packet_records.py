@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,16 @@ import pytest
 from pillarbox.experiments.lab.observe.packet_log import SIGHTING
 from pillarbox.experiments.models.packets.packet_log import NO_LINK, PacketLog
 from pillarbox.experiments.models.workloads.flows import Flow, FlowResult
-from pillarbox.experiments.runs.plans.experiment import System
+from pillarbox.experiments.models.workloads.workload import Workload
+from pillarbox.experiments.runs.plans.experiment import Experiment, System
+from pillarbox.experiments.runs.trials.experiment_run import orders_of
 from pillarbox.experiments.runs.trials.packet_records import (
     FILE,
     packet_log_of,
     read_packets,
     write_packets,
 )
-from pillarbox.topos.base.errors import PillarboxError
+from pillarbox.topos.base.errors import PillarboxError, UnsupportedError
 
 SYSTEM = System("tree,2,2", mtu=1500)
 SOURCE, DESTINATION = map(SYSTEM.topology.ipv4, (0, 3))
@@ -97,6 +100,21 @@ def test_a_written_log_is_read_again(tmp_path: Path) -> None:
     write_packets(tmp_path / FILE, log)
     for column, again in zip(log, read_packets(tmp_path), strict=True):
         assert column.tolist() == again.tolist()
+
+
+@pytest.mark.parametrize(
+    "system",
+    [
+        System("bcube,2,1", rate_mbit=20, transport="mptcp"),
+        System("bcube,2,1", rate_mbit=20, machines=2),
+    ],
+)
+def test_only_tcp_on_one_machine_is_logged(system: System) -> None:
+    workload = Workload(volume_bytes=1000)
+    experiment = Experiment("small", "", (system,), workload, log_packets=True)
+    with pytest.raises(UnsupportedError, match="omit --log-packets"):
+        orders_of(experiment)
+    orders_of(replace(experiment, log_packets=False))
 
 
 def test_missing_and_damaged_logs_are_sentences(tmp_path: Path) -> None:
