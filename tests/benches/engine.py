@@ -1,4 +1,4 @@
-"""The simulator: paths, rates and arrivals of a million flows; searches; networkx as reference."""
+"""The simulator: paths, rates and arrivals of a million flows; packets; searches; networkx."""
 
 from __future__ import annotations
 
@@ -33,6 +33,10 @@ BESIDE = (
 BESIDE_SMALL = (("bcube,4,2", "bcube"),)
 ARRIVING, ARRIVING_SMALL = "bcube,8,3", "bcube,4,2"
 LOADS = (0.3, 0.6)  # mean load of all cables, as a fraction of the link rate
+# networks of the packet simulation, and the volume of each of its flows in bytes
+PACKETS, PACKETS_SMALL = ("bcube,4,3", "bcube,4,4", "tree,4,256", "bcube,4,5"), ("bcube,4,1",)
+PACKET_BYTES = 500_000
+LEAST_EVENTS_PER_S = 2e6
 SEARCHED, SEARCHED_SMALL = "dcell,6,3", "dcell,4,2"
 FLOWS, FLOWS_SMALL = 1_000_000, 10_000
 MOST_S, MOST_MIB = 60.0, 2e9 / 2**20
@@ -43,7 +47,10 @@ Flows connect random servers. paths_s: the links of all flows; loads_s: the flow
 by equal shares, the aggregate bottleneck throughput; max_min_s: exact max-min fair rates. Each
 network has a separate process, and compiled code is loaded before (goals: {MOST_S:g} s,
 {MOST_MIB:.0f} MiB). arriving: flows with web-search's sizes that arrive and end, one event each
-(same goals), including the time to draw them. search: shortest paths from 64 servers to all. In the
+(same goals), including the time to draw them. packets: TCP between each server and 15 others,
+packet by packet, as in `reproduce tcp-at-scale`; an event is a packet that has passed a link, a
+timer, or the start of a flow; hops counts packets and links (goal: {LEAST_EVENTS_PER_S / 1e6:g}
+million events per second on one processor). search: shortest paths from 64 servers to all. In the
 last table, a networkx graph counts the flows on its edges along paths from the routers' Python
 code; slower_times compares this with Pillarbox's arrays, in turns in one process (goal:
 {LEAST_TIMES}).
@@ -51,12 +58,14 @@ code; slower_times compares this with Pillarbox's arrays, in turns in one proces
 
 
 def run(quick: bool) -> Iterator[Row]:
-    """Yield rows of the simulator's speed: flows, path search, and comparison with networkx."""
+    """Yield rows of the simulator's speed: flows, packets, searches, comparison with networkx."""
     for spec, name in SMALL if quick else LARGE:
         yield _flows_row(spec, name, FLOWS_SMALL if quick else FLOWS)
     for load in LOADS:
         spec = ARRIVING_SMALL if quick else ARRIVING
         yield _arriving_row(spec, load, FLOWS_SMALL if quick else FLOWS)
+    for spec in PACKETS_SMALL if quick else PACKETS:
+        yield _packets_row(spec, judged=not quick)
     yield _search_row(SEARCHED_SMALL if quick else SEARCHED)
     for spec, name in BESIDE_SMALL if quick else BESIDE:
         yield _networkx_row(spec, name, rounds=2 if quick else 5, judged=not quick)
@@ -132,6 +141,44 @@ def arriving(spec: str, load: float, flows: int) -> dict[str, float]:
 
     took(parse("bcube,4,1"), 1000)  # untimed run, which loads the compiled code
     return took(parse(spec), flows)
+
+
+def _packets_row(spec: str, *, judged: bool) -> Row:
+    def judge(row: Row) -> str:
+        missed = judged and row["events_per_s"] < LEAST_EVENTS_PER_S
+        return f"missed: {LEAST_EVENTS_PER_S:.0f} events/s wanted" if missed else "ok"
+
+    row: Row = {"packets": spec, "servers": parse(spec).servers}
+    columns = "flows", "events_per_s", "hops_per_s", "took_s", "peak_mib"
+    return _row(row, columns, judge, packets, spec)
+
+
+def packets(spec: str) -> dict[str, float]:
+    """Return the processor time of a packet simulation, and its events and hops per second."""
+    import numpy
+
+    from pillarbox.experiments.apps.papers.ours import tcp_at_scale
+    from pillarbox.experiments.models.packets.bulk import BulkFlows, bulk_flows
+    from pillarbox.experiments.models.packets.simulated_tcp import TcpParameters
+
+    def flows(network: Topology) -> BulkFlows:
+        pairs = tcp_at_scale.pairs(network.servers, numpy.random.default_rng(1))
+        frame_bytes = tcp_at_scale.MTU + 14
+        queue_bytes = tcp_at_scale.QUEUE_PACKETS * frame_bytes
+        tcp = TcpParameters(tcp_at_scale.RATE_BPS, queue_bytes, tcp_at_scale.MTU)
+        return bulk_flows(network, "", pairs, PACKET_BYTES, tcp, seed=1)
+
+    flows(parse("bcube,4,1")).packets()  # untimed run, which loads the compiled code
+    given = flows(parse(spec))
+    start = time.process_time()
+    found = given.packets()
+    took_s = time.process_time() - start
+    return {
+        "flows": len(given.start_s),
+        "events_per_s": found.events / took_s,
+        "hops_per_s": int(found.passed.sum()) / took_s,
+        "took_s": took_s,
+    }
 
 
 def _search_row(spec: str) -> Row:
