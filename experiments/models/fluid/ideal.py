@@ -328,7 +328,9 @@ class _LinkSharing:
         for _ in range(ROUNDS):
             before = rates
             rates = self._max_min.rates(numpy.maximum(self.capacity_bps - taken, 0), active)
-            if numpy.allclose(rates, before, rtol=SETTLED, atol=0, equal_nan=True):
+            if not self.ack_share or numpy.allclose(
+                rates, before, rtol=SETTLED, atol=0, equal_nan=True
+            ):
                 break
             taken = self.ack_share * link_loads(self.acks, rates / self.ack_path_counts, self.links)
         return rates

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy
@@ -33,6 +34,15 @@ def test_drawn_trace_with_headers_and_acknowledgements() -> None:
     message_bps = RATE_BPS * header_efficiency(0, MTU)
     ring_bps = message_bps / (1 + acknowledged_share(0, MTU) * header_efficiency(0, MTU))
     assert found.total_s == pytest.approx(drawn_time_s(message_bps, ring_bps), rel=5e-4)
+
+
+def test_drawn_trace_without_acknowledgements() -> None:
+    network = topos.parse("tree,4,1")
+    plan = iteration_plan(network, drawn_trace(), range(4))
+    moments = simulated_moments(network, plan, "", RATE_BPS, MTU, segments_per_ack=math.inf)
+    bps = RATE_BPS * header_efficiency(0, MTU)
+    total_s = iteration_times(plan, moments).total_s
+    assert total_s == pytest.approx(drawn_time_s(bps, bps), rel=1e-9)
 
 
 def test_drawn_trace_takes_exactly_its_time() -> None:
