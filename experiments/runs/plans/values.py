@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 import types
 from collections.abc import Iterator, Mapping
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -174,11 +175,11 @@ def guessed(name: str, text: str) -> Any:
 def job_options(text: str) -> dict[str, Any]:
     """Return the options of one of several training jobs from their text.
 
-    >>> job_options("tp=4 pp=2 name=large")
-    {'tp': 4, 'pp': 2, 'name': 'large'}
+    >>> job_options("tp=4 pp=2 name=large"), job_options("tp=4,pp=2")
+    ({'tp': 4, 'pp': 2, 'name': 'large'}, {'tp': 4, 'pp': 2})
     """
     found = {}
-    for word in text.split():
+    for word in filter(None, re.split(r"[,\s]+(?=[\w-]+=)", text.strip())):
         name, equals, value = word.partition("=")
         require(
             bool(equals and name),
