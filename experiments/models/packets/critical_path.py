@@ -42,7 +42,9 @@ SENDER = "sender"  # The window stays full until a timer expires, or a program i
 START = "start"  # The planned start has passed, and no packet is sent yet.
 MACHINE = "machine"  # Late timers and slow programs.
 UNKNOWN = "unknown"  # Packets that were not logged.
-ROUNDING_S = 1e-6  # precision of flows' ends in records
+# longest time by which a flow's recorded end may precede its last delivery: a program reads the
+# clock before it reads the data
+EARLY_END_S = 1e-3
 LEAST_SILENCE_S = 1e-3  # shortest time without ACKs before a repetition by a timer
 
 
@@ -121,7 +123,10 @@ class CriticalPaths:
             )
 
     def parts(self, wanted: FlowToExplain) -> list[Part]:
-        """Return the parts of a flow's completion time, the longest first; they add up to it."""
+        """Return the parts of a flow's completion time, the longest first; they add up to it.
+
+        The time ends with the last delivery, if that is up to EARLY_END_S after the recorded end.
+        """
         found = _Walk(self, wanted).run()
         return sorted(found, key=lambda part: -part.seconds)
 
@@ -245,7 +250,7 @@ class _Walk:
 
     def _completing(self) -> _Packet | None:
         """Return the packet that delivers the flow's last missing byte, None if none does."""
-        latest_s = self._wanted.end_s + ROUNDING_S
+        latest_s = self._wanted.end_s + EARLY_END_S
         missing = self._wanted.volume_bytes
         covered: list[tuple[int, int]] = []  # disjoint ranges of delivered bytes, sorted
         for row, at in self._deliveries[False]:

@@ -254,7 +254,7 @@ def explained(trial: TrialPackets, flows: pandas.DataFrame) -> Iterator[Explanat
             row.destination,
             wanted.volume_bytes,
             wanted.start_s,
-            wanted.end_s - wanted.start_s,
+            sum(part.seconds for part in parts),
             None if pandas.isna(row.alone_s) else float(row.alone_s),
             tuple(_named(trial.topology, part, names) for part in parts),
         )

@@ -201,10 +201,17 @@ def test_pieces_of_a_split_super_packet_are_its_own() -> None:
 
 def test_what_is_not_logged_is_not_invented() -> None:
     assert explained(data(1, 0.0, 1.0), end_ms=7.0) == {(parts_of.UNKNOWN, NO_LINK): 7.0}
-    late = explained(data(1, 0.0, 1.0, 2.0), end_ms=1.99)  # the log does not fit the records
-    assert late == {(parts_of.UNKNOWN, NO_LINK): 1.99}
+    late = explained(data(1, 0.0, 1.0, 2.0), end_ms=0.9)  # the log does not fit the records
+    assert late == {(parts_of.UNKNOWN, NO_LINK): 0.9}
     without_sender = data(1, 0.0, 1.0, 2.0)[1:]
     assert explained(without_sender, end_ms=2.0)[parts_of.UNKNOWN, NO_LINK] == 1.0
+
+
+def test_a_flow_lasts_until_its_last_delivery() -> None:
+    # The program read the clock 0.9 ms before the data came.
+    log = log_of(*data(1, 0.0, 1.0, 2.0))
+    found = CriticalPaths(log, ports()).parts(FLOW._replace(end_s=0.0011))
+    assert sum(part.seconds for part in found) == pytest.approx(0.002)
 
 
 EVENTS = st.lists(
