@@ -7,6 +7,7 @@ hosts, and the districts of experiments. Arrows go down only; a cycle of folders
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import grimp
@@ -84,7 +85,7 @@ def places(graph: nx.DiGraph) -> dict[str, tuple[float, float]]:
     for level, (_, row) in enumerate(sorted(rows.items())):
         def wish(room: str) -> float:
             below = [at[other][0] for other in graph[room] if other in at]
-            return round(sum(below) / len(below), 6) if below else 0.0  # in whatever order
+            return math.fsum(below) / len(below) if below else 0.0  # fsum: in whatever order
 
         row.sort(key=wish)
         for index, room in enumerate(row):
