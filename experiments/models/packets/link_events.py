@@ -19,6 +19,7 @@ from pillarbox.experiments.models.packets.state import NEVER, NONE, Link
 
 LEAST_BUCKETS = 1 << 8
 FIRST_PER_S, MOST_PER_S = 1e6, 1e12  # buckets per second: initial and maximum number
+MOST_FROM_START = 1e15  # maximum number of buckets from time 0: numbers of buckets have 63 bits
 MOST_STEPS = 3  # steps per event, over buckets or within their lists, from which the width changes
 COUNTED = 16  # steps are counted for this number of events per bucket, then from 0 again
 LAST_BUCKET = 1 << 62
@@ -110,7 +111,8 @@ def remove_link_event(calendar: CalendarState, links: Records[Link], at: int) ->
     if clock.empty + clock.passed > MOST_STEPS * (clock.removed + count):
         many = clock.passed if clock.passed > clock.empty else clock.removed
         few = clock.removed if clock.passed > clock.empty else clock.empty
-        _set_buckets_per_s(calendar, links, min(clock.per_s * many / few, MOST_PER_S))
+        most = min(MOST_PER_S, MOST_FROM_START / max(links[at].due_s, 1.0))
+        _set_buckets_per_s(calendar, links, min(clock.per_s * many / few, most))
         clock.removed = clock.empty = clock.passed = 0
     elif clock.removed > COUNTED * count:
         clock.removed = clock.empty = clock.passed = 0

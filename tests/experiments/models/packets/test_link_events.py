@@ -43,17 +43,18 @@ DELAYS_S = some.sampled_from([0.0, 1e-9, 1e-6, 2e-6, 1e-4, 0.1, 50.0]) | some.fl
 
 @settings(deadline=None)
 @given(
+    begin_s=some.sampled_from([0.0, 2e9]),
     starts_s=some.lists(DELAYS_S, min_size=1, max_size=LINKS),
     delays_s=some.lists(DELAYS_S, max_size=300),
 )
 def test_events_come_in_the_order_of_time_and_number(
-    starts_s: list[float], delays_s: list[float]
+    begin_s: float, starts_s: list[float], delays_s: list[float]
 ) -> None:
     calendar, links = idle_links(LINKS)
-    expected = [(due_s, at) for at, due_s in enumerate(starts_s)]
-    heapq.heapify(expected)
-    for at, due_s in enumerate(starts_s):
+    expected = [(begin_s + due_s, at) for at, due_s in enumerate(starts_s)]
+    for due_s, at in expected:
         add_link_event(calendar, links, at, due_s)
+    heapq.heapify(expected)
     for delay_s in delays_s:
         now, at = removed(calendar, links)
         assert (now, at) == heapq.heappop(expected)
@@ -70,6 +71,20 @@ def test_an_event_may_precede_one_that_was_found() -> None:
     assert first_link_event(calendar, links) == 0
     add_link_event(calendar, links, 1, 0.5)
     assert [removed(calendar, links)[1] for _ in range(2)] == [1, 0]
+
+
+def test_buckets_are_counted_in_63_bits() -> None:
+    # Simultaneous events would make the buckets ever narrower.
+    calendar, links = idle_links(LINKS)
+    for at in range(LINKS):
+        add_link_event(calendar, links, at, 2e9)
+    order = []
+    for _ in range(2000):
+        now, at = removed(calendar, links)
+        order.append(at)
+        add_link_event(calendar, links, at, now)
+    assert 0 < calendar.clocks[0].per_s * 2e9 <= 2e15
+    assert order == [0] * 2000  # the link with the lowest number
 
 
 @pytest.mark.parametrize("spacing_s", [1e-9, 1e-2])
