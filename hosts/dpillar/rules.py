@@ -9,7 +9,7 @@ direction.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from pillarbox.hosts.base.probing import best_of
 from pillarbox.hosts.base.rules import NONE, Rule, Values
@@ -57,8 +57,16 @@ def onward(k: int, half: int, size: int, server: int, destination: int, port: in
     In the ring phase the symbol to set is already correct, so both phases use the same step: to the
     next column, with the destination's symbol.
     """
-    wanted = symbol(half, size, destination, symbol_set(k, size, server, port))
-    return neighbour(k, half, size, server, port, wanted)
+    column, goal = server // size, destination % size
+    label = server - column * size
+    if port == CLOCKWISE:
+        position, column = column, column + 1 if column + 1 < k else 0
+    else:
+        position = column = (column if column > 0 else k) - 1
+    if label != goal:
+        weight: int = half**position
+        label += (goal // weight % half - label // weight % half) * weight
+    return column * size + label
 
 
 def single(
@@ -163,56 +171,98 @@ def far_side(
 
 
 # Not in the paper, whose paths keep one direction: up to twice as long.
-def fewest_hops(k: int, half: int, size: int, here: int, destination: int) -> int:
-    """Return the number of hops on a shortest path.
+class Walk(NamedTuple):
+    """A shortest path as a walk along the circle of k switches, with at most two turns.
 
-    Each hop passes a switch between two columns, sets its symbol, and ends in either column. So a
-    path is a walk along the circle of k switches that passes every switch whose symbol has to
-    change. A shortest one turns at most twice: `ahead` switches in one direction, `back` switches
-    beyond the source in the other, and then to the destination's column at `end`. At a turn the hop
-    ends in the column from which it came, so that no switch is passed twice in a row.
+    Columns are counted from the source, positive in the direction `port`. The walk passes `ahead`
+    switches in this direction, then `back` switches on the other side of the source, and ends in
+    column `end`. At a turn the hop ends in the column from which it came, so that no switch is
+    passed twice in a row.
     """
-    if here == destination:
-        return 0
-    column, fewest = here // size, 4 * k
-    for sign in (1, -1):
-        offset = sign * (destination // size - column) % k
-        for ahead in range(1, k + 1):
-            missing = 0
-            for number in range(ahead, k):
-                position = (column + number if sign > 0 else column - 1 - number) % k
-                if symbol(half, size, here, position) != symbol(half, size, destination, position):
-                    missing = max(missing, k - number)
-            for end in (offset - k, offset, offset + k):
-                if end > ahead:
-                    continue
+
+    port: int
+    ahead: int
+    back: int
+    end: int
+    hops: int
+
+
+def shortest_walk(k: int, half: int, size: int, here: int, destination: int) -> Walk:
+    """Return the walk of a shortest path between two servers.
+
+    A hop passes a switch, sets its symbol, and ends in either column of the switch. So a walk is a
+    path if it passes all switches whose symbols differ. Of equally short walks the result is the
+    clockwise one, then the one that turns last.
+    """
+    column, last = here // size, destination // size
+    differing = differing_symbols(k, half, here % size, destination % size)
+    best = Walk(CLOCKWISE, 0, 0, 0, 4 * k)
+    for port in (CLOCKWISE, COUNTER_CLOCKWISE):
+        offset = (last - column if port == CLOCKWISE else column - last) % k
+        low = offset - k if offset > 0 else 0  # the two ends within k columns of the source
+        position = column if port == CLOCKWISE else (column - 1) % k  # of the switch `ahead`
+        missing = 0  # number of switches on the other side that have to be passed
+        for ahead in range(k, 0, -1):
+            if ahead < k and differing >> position & 1:
+                missing = k - ahead
+            position = (position - 1 if port == CLOCKWISE else position + 1) % k
+            for end in (low, low + k):
                 back = max(missing, -end)
-                hops = ahead + max(0, ahead - 1 - end)
-                if back:
+                hops = 2 * ahead - 1 - end if end < ahead else ahead
+                if back > 0:
                     hops = 2 * ahead - 1 + back + max(0, end + back - 1)
-                fewest = min(fewest, hops)
-    return fewest
+                if end <= ahead and hops < best.hops:
+                    best = Walk(port, ahead, back, end, hops)
+    return best
+
+
+def differing_symbols(k: int, half: int, label: int, other: int) -> int:
+    """Return a bit mask of the positions at which the symbols of two labels differ."""
+    differing = 0
+    for position in range(k):
+        if label == other:
+            break
+        above, other_above = label // half, other // half
+        if label - above * half != other - other_above * half:
+            differing |= 1 << position
+        label, other = above, other_above
+    return differing
+
+
+def fewest_hops(k: int, half: int, size: int, here: int, destination: int) -> int:
+    """Return the number of hops on a shortest path."""
+    return shortest_walk(k, half, size, here, destination).hops if here != destination else 0
 
 
 def nearest(k: int, half: int, size: int, here: int, destination: int) -> tuple[int, int]:
-    """Return the first hop of a shortest path: its port and the next server."""
-    fewest, chosen = 4 * k, (0, here)
-    for port in (CLOCKWISE, COUNTER_CLOCKWISE):
-        wanted = symbol(half, size, destination, symbol_set(k, size, here, port))
-        for step in (neighbour, sibling):
-            server = step(k, half, size, here, port, wanted)
-            hops = fewest_hops(k, half, size, server, destination)
-            if hops < fewest:
-                fewest, chosen = hops, (port, server)
-    return chosen
+    """Return the first hop of a shortest path to another server: its port and the next server."""
+    port, ahead, _, end, _ = shortest_walk(k, half, size, here, destination)
+    if ahead == 1 and end != 1:
+        return port, turning(k, half, size, here, destination, port)
+    return port, onward(k, half, size, here, destination, port)
+
+
+def turning(k: int, half: int, size: int, here: int, destination: int, port: int) -> int:
+    """Return the server of the same column and switch with the destination's symbol."""
+    wanted = symbol(half, size, destination, symbol_set(k, size, here, port))
+    return sibling(k, half, size, here, port, wanted)
 
 
 def minimal(k: int, half: int, size: int, source: int, destination: int, _choice: int) -> Hops:
-    """Yield the hops of a shortest path, each computed from the addresses alone."""
-    here = source
+    """Yield the hops of a shortest path, computed from the two addresses alone."""
+    port, ahead, back, end, _ = shortest_walk(k, half, size, source, destination)
+    here, column, step, limit = source, 0, 1, ahead
     while here != destination:
-        port, here = nearest(k, half, size, here, destination)
+        turns = column + step == limit != end
+        if turns:
+            here = turning(k, half, size, here, destination, port)
+        else:
+            here = onward(k, half, size, here, destination, port)
+            column += step
         yield port, here
+        if turns:
+            port, step = 1 - port, -step
+            limit = -back if step < 0 < back else end
 
 
 class FreeBandwidth(Protocol):
@@ -289,6 +339,7 @@ FAR_SIDE = {port: _far_side_rule(port) for port in (CLOCKWISE, COUNTER_CLOCKWISE
 RULES = {
     "sp-cw": DPILLAR_SP[CLOCKWISE],
     "sp-ccw": DPILLAR_SP[COUNTER_CLOCKWISE],
+    "minimal": MINIMAL,
     "mp": DPILLAR_MP[CLOCKWISE],
     "mp-ccw": DPILLAR_MP[COUNTER_CLOCKWISE],
     "mp-both": _multi_path_rule(CLOCKWISE, directions=2),

@@ -191,6 +191,37 @@ def _write_links(
         starts[flow + 1] = end
 
 
+def add_link_flows(
+    topology: Topology, sources: Ints, hops: Hops, arrivals: Sequence[int | None], counts: Ints
+) -> None:
+    """Add flows, given their hops, to the number of flows on each directed link.
+
+    The parameters are those of `routes_of_hops`, and `counts`, an array by link number.
+    """
+    onto = links_onto(topology, arrivals)
+    _add_link_flows(topology.servers, topology.ports, onto, sources, hops, counts)
+
+
+@native_in_place
+def _add_link_flows(
+    servers: int, ports: int, onto: LinksToServers, sources: Ints, hops: Hops, counts: Ints
+) -> None:
+    """Add the flows of hops to the number of flows on each link (see `add_link_flows`)."""
+    for flow in range(len(sources)):
+        length = hops.counts[flow]
+        for hop in range(length):
+            if hops.peers[flow, hop] >= servers:
+                length = 0
+        here = sources[flow]
+        for hop in range(length):
+            port, peer = hops.ports[flow, hop], hops.peers[flow, hop]
+            counts[here * ports + port] += 1
+            link = link_onto(onto, port, peer)
+            if link != NONE:
+                counts[link] += 1
+            here = peer
+
+
 def link_type(topology: Topology) -> type:
     """Return the smallest integer type that holds the network's link numbers."""
     return numpy.int32 if link_count(topology) < 2**31 else numpy.int64

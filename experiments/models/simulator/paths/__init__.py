@@ -16,13 +16,14 @@ import numpy
 from numpy.random import Generator
 
 from pillarbox.experiments.models.arrays import Bools, Ints
-from pillarbox.experiments.models.fluid.directed_links import Routes, link_of, port_counts
+from pillarbox.experiments.models.fluid.directed_links import Routes, link_count, link_of, port_counts
 from pillarbox.experiments.models.simulator.compiled import native, native_in_place
 from pillarbox.experiments.models.simulator.compiled_networks import network_table
 from pillarbox.experiments.models.simulator.hops import (
     Fill,
     Hops,
     LinksToServers,
+    add_link_flows,
     as_int64_array,
     block_by_block,
     hops_of_flows,
@@ -62,6 +63,8 @@ class CompiledRouting(NamedTuple):
     choices: Callable[[Any], int] = lambda _: 1
     # Function that returns the links of flows, each on a random one of its working paths.
     working: Callable[[Any, Ints, Ints, Bools, Generator], Routes] | None = None
+    # Function that adds flows to the number of flows on each link; None: `link_flows` uses `walk`.
+    add_flows: Callable[[Any, Ints, Ints, Ints, Ints], None] | None = None
     in_python: bool = (
         False  # whether the routing runs in Python, flow by flow, and may not be thread-safe
     )
@@ -84,7 +87,8 @@ def _compiled(rule: Rule | SwitchPath) -> CompiledRouting:
     working = partial(_working_routes, rule)
     if isinstance(rule, SwitchPath):
         return CompiledRouting(None, partial(_routes_of_fabric, rule), rule.choices, working)
-    return CompiledRouting(partial(_walk_of_rule, rule), None, rule.choices, working)
+    walk, add_flows = partial(_walk_of_rule, rule), partial(_add_flows_of_rule, rule)
+    return CompiledRouting(walk, None, rule.choices, working, add_flows)
 
 
 def _walk_of_rule(rule: Rule, topology: Topology) -> WalkRule:
@@ -118,6 +122,49 @@ def _write_hops(
             if peer == destination:
                 break
         hops.counts[flow] = count
+
+
+def _add_flows_of_rule(
+    rule: Rule, topology: Topology, s: Ints, d: Ints, choice: Ints, counts: Ints
+) -> None:
+    shape = topology.servers, topology.ports, links_onto(topology, rule.arrivals(topology))
+    room = numpy.empty(2 * rule.most(topology), numpy.int64)
+    add = native_in_place(_add_link_flows, rule=rule.hops)
+    add(rule.numbers(topology), shape, as_int64_array(choice), s, d, room, counts)
+
+
+def _add_link_flows(
+    numbers: Numbers,
+    shape: tuple[int, int, LinksToServers],
+    choice: Ints,
+    sources: Ints,
+    destinations: Ints,
+    room: Ints,
+    counts: Ints,
+) -> None:
+    """Add flows to the number of flows on each link, without an array of their hops."""
+    servers, ports, onto = shape
+    for flow in range(len(sources)):
+        source, destination = sources[flow], destinations[flow]
+        end, here, well = 0, source, True
+        for port, peer in rule(*numbers, source, destination, choice[flow]):
+            if peer == source:
+                end, here, well = 0, source, True
+                continue
+            well &= peer < servers
+            if well:
+                room[end] = here * ports + port
+                end += 1
+                link = link_onto(onto, port, peer)
+                if link != NONE:
+                    room[end] = link
+                    end += 1
+            here = peer
+            if peer == destination:
+                break
+        if well:
+            for place in range(end):
+                counts[room[place]] += 1
 
 
 def _routes_of_fabric(
@@ -307,6 +354,42 @@ def routes(
     return concatenated_routes(
         block_by_block(of_block, len(sources), at_once=not algorithm.in_python)
     )
+
+
+def link_flows(
+    topology: Topology,
+    name: str,
+    sources: Ints,
+    destinations: Ints,
+    choice: Ints | int = 0,
+) -> Ints:
+    """Return the number of flows on each link, without an array of all flows' links.
+
+    >>> from pillarbox import topos
+    >>> bcube = topos.parse("bcube,4,1")
+    >>> int(link_flows(bcube, "bcube", numpy.array([0, 0]), numpy.array([5, 3])).sum())
+    6
+    """
+    algorithm, choice = _checked_choice(topology, name, sources, destinations, choice)
+    idle: list[Ints] = []  # counts of threads between two blocks: at most one array per thread
+
+    def count(part: slice) -> None:
+        counts = idle.pop() if idle else numpy.zeros(link_count(topology), numpy.int32)
+        ends = as_int64_array(sources[part]), as_int64_array(destinations[part])
+        if algorithm.add_flows:
+            algorithm.add_flows(topology, *ends, choice[part], counts)
+        elif algorithm.walk:
+            fill, most, arrivals = algorithm.walk(topology)
+            hops = hops_of_flows(fill(choice[part]), most, *ends)
+            add_link_flows(topology, ends[0], hops, arrivals, counts)
+        else:
+            assert algorithm.routes
+            links = algorithm.routes(topology, *ends, choice[part]).links
+            counts += numpy.bincount(links, minlength=len(counts))
+        idle.append(counts)
+
+    block_by_block(count, len(sources), at_once=not algorithm.in_python)
+    return numpy.sum([numpy.zeros(link_count(topology), numpy.int64), *idle], axis=0)
 
 
 def lengths(
