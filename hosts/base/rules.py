@@ -15,6 +15,7 @@ from pillarbox.hosts.base.path import Path, Step
 from pillarbox.topos.base.topology import Topology
 
 NONE = -1  # number that means "no server", "no path" or "no port"
+VARIES = -2  # number of an ingress port that depends on the hop's two servers
 Value_co = TypeVar("Value_co", covariant=True)
 
 
@@ -39,7 +40,8 @@ class Rule(NamedTuple):
     numbers: Callable[[Any], tuple[Any, ...]]
     most: Callable[[Any], int]  # function from a topology to the maximum number of hops of a path
     # Ingress port at the next server of a hop through a switch, indexed by egress port.
-    # The entry is None for egress ports with a direct cable between two servers.
+    # The entry is None for egress ports with a direct cable between two servers, and VARIES if hops
+    # by the same egress port arrive by different ports.
     arrivals: Callable[[Any], Sequence[int | None]]
     # Number of paths per pair of servers; identical paths may have several numbers.
     choices: Callable[[Any], int] = lambda _: 1

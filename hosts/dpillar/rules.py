@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 from pillarbox.hosts.base.probing import best_of
-from pillarbox.hosts.base.rules import NONE, Rule, Values
+from pillarbox.hosts.base.rules import NONE, VARIES, Rule, Values
 from pillarbox.topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE, DPillar
 
 # Assumed rate of a new flow before measurement, as a share of its path's available bandwidth.
@@ -333,7 +333,8 @@ ANY_PAIRING = Rule(
     _arrivals,
     lambda d: 2 * d.half**2,
 )
-MINIMAL = Rule(minimal, numbers, lambda d: 2 * d.k - 1, _arrivals)
+# A hop to a server of the same column arrives by the port that has its egress port's number.
+MINIMAL = Rule(minimal, numbers, lambda d: 2 * d.k - 1, lambda _: (VARIES, VARIES))
 FAR_SIDE = {port: _far_side_rule(port) for port in (CLOCKWISE, COUNTER_CLOCKWISE)}
 
 RULES = {

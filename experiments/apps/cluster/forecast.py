@@ -12,9 +12,9 @@ import numpy
 
 from pillarbox.experiments.apps.cluster.placement import Placement
 from pillarbox.experiments.models.arrays import Ints
-from pillarbox.experiments.models.fluid.directed_links import link_at, link_count
+from pillarbox.experiments.models.fluid.directed_links import link_at
 from pillarbox.experiments.models.simulator.flow_arrays import all_to_all, random_flows
-from pillarbox.experiments.models.simulator.paths import routes, routing_by_name
+from pillarbox.experiments.models.simulator.paths import link_flows, routing_by_name
 from pillarbox.topos.base.topology import Topology
 
 MOST_FLOWS = 1 << 18
@@ -55,8 +55,7 @@ def forecast(topology: Topology, placed: Placement) -> Forecast:
     random = numpy.random.default_rng(SEED)
     sources, destinations = _pairs(topology.servers, random)
     choice = random.integers(0, routing_by_name(topology, "").choices(topology), len(sources))
-    taken = routes(topology, "", sources, destinations, choice).links
-    loads = numpy.bincount(taken, minlength=link_count(topology))
+    loads = link_flows(topology, "", sources, destinations, choice)
     cables = topology.cable_arrays()
     machine_of, flows = placed.machine_of, len(sources)
     work, card = numpy.zeros((2, placed.machines))
@@ -78,7 +77,7 @@ def forecast(topology: Topology, placed: Placement) -> Forecast:
     ]
     crossings = float(card.sum()) / 2 / flows
     crossing = int(placed.crossing.sum())
-    return Forecast(topology.cables, crossing, flows, len(taken) / flows, crossings, shares)
+    return Forecast(topology.cables, crossing, flows, int(loads.sum()) / flows, crossings, shares)
 
 
 def _pairs(servers: int, random: numpy.random.Generator) -> tuple[Ints, Ints]:

@@ -17,7 +17,7 @@ from pillarbox.experiments.base.processes import processors
 from pillarbox.experiments.models.arrays import Bools, Ints
 from pillarbox.experiments.models.fluid.directed_links import Routes, link_at, link_count
 from pillarbox.experiments.models.simulator.compiled import native_in_place
-from pillarbox.hosts.base.rules import NONE
+from pillarbox.hosts.base.rules import NONE, VARIES
 from pillarbox.topos.base.topology import Topology
 
 Found = TypeVar("Found")
@@ -107,7 +107,7 @@ def routes_of_hops(
         Hops of each flow.
     arrivals : sequence
         For each port of a server, the port of the next server by which a hop through its switch
-        arrives; None for a cable between two servers.
+        arrives; None for a cable between two servers, VARIES if it depends on the servers.
     """
     starts = numpy.zeros(len(sources) + 1, numpy.int64)
     links: Ints = numpy.empty(2 * int(hops.counts.sum()), link_type(topology))
@@ -121,8 +121,9 @@ class LinksToServers(NamedTuple):
 
     # For each port: difference between the link's number and the server's, if it is constant.
     shifts: Ints
-    rows: Ints  # row of `table` by port; NONE for a cable between servers
-    table: Ints  # link number by row and server
+    rows: Ints  # row of `table` by port; NONE for a cable between servers, or VARIES
+    table: Ints  # link number by row and server; row by arrival port if any entry of `rows` VARIES
+    switches: Ints  # switch by server and port if any entry of `rows` VARIES, else empty
 
 
 def links_onto(topology: Topology, arrivals: Sequence[int | None]) -> LinksToServers:
@@ -133,6 +134,14 @@ def links_onto(topology: Topology, arrivals: Sequence[int | None]) -> LinksToSer
 @lru_cache(maxsize=4)  # cached, since it is called for every block of flows of a network
 def _cached_links_onto(topology: Topology, arrivals: tuple[int | None, ...]) -> LinksToServers:
     shifts, rows = numpy.full((2, len(arrivals)), NONE)
+    if VARIES in arrivals:
+        rows[:] = [NONE if arrival is None else arrival for arrival in arrivals]
+        ports = range(topology.ports)
+        servers = numpy.arange(topology.servers)
+        plugs = [topology.server_plug(servers, port) for port in ports]
+        whole = numpy.array([link_at(topology, plug.node, plug.port) for plug in plugs])
+        switches = numpy.stack([numpy.broadcast_to(plug.node, servers.shape) for plug in plugs], 1)
+        return LinksToServers(shifts, rows, whole.astype(link_type(topology)), switches)
     table: list[Ints] = []
     for port, arrival in enumerate(arrivals):
         if arrival is None:
@@ -150,15 +159,20 @@ def _cached_links_onto(topology: Topology, arrivals: tuple[int | None, ...]) -> 
             rows[port] = len(table)
             table.append(links)
     whole = numpy.array(table) if table else numpy.empty((0, 0), link_type(topology))
-    return LinksToServers(shifts, rows, whole)
+    return LinksToServers(shifts, rows, whole, numpy.empty((0, 0), numpy.int64))
 
 
-def link_onto(onto: LinksToServers, port: int, server: int) -> int:
+def link_onto(onto: LinksToServers, here: int, port: int, peer: int) -> int:
     """Return the link by which a hop arrives from its switch; NONE for a cable between servers."""
     if onto.shifts[port] != NONE:
-        return onto.shifts[port] + server
-    if onto.rows[port] != NONE:
-        return onto.table[onto.rows[port], server]
+        return onto.shifts[port] + peer
+    if onto.rows[port] >= 0:
+        return onto.table[onto.rows[port], peer]
+    if onto.rows[port] == VARIES:
+        arrival = 0
+        while onto.switches[peer, arrival] != onto.switches[here, port]:
+            arrival += 1
+        return onto.table[arrival, peer]
     return NONE
 
 
@@ -183,7 +197,7 @@ def _write_links(
                 break
             links[end] = here * ports + port
             end += 1
-            link = link_onto(onto, port, peer)
+            link = link_onto(onto, here, port, peer)
             if link != NONE:
                 links[end] = link
                 end += 1
@@ -216,7 +230,7 @@ def _add_link_flows(
         for hop in range(length):
             port, peer = hops.ports[flow, hop], hops.peers[flow, hop]
             counts[here * ports + port] += 1
-            link = link_onto(onto, port, peer)
+            link = link_onto(onto, here, port, peer)
             if link != NONE:
                 counts[link] += 1
             here = peer

@@ -16,7 +16,12 @@ import numpy
 from numpy.random import Generator
 
 from pillarbox.experiments.models.arrays import Bools, Ints
-from pillarbox.experiments.models.fluid.directed_links import Routes, link_count, link_of, port_counts
+from pillarbox.experiments.models.fluid.directed_links import (
+    Routes,
+    link_count,
+    link_of,
+    port_counts,
+)
 from pillarbox.experiments.models.simulator.compiled import native, native_in_place
 from pillarbox.experiments.models.simulator.compiled_networks import network_table
 from pillarbox.experiments.models.simulator.hops import (
@@ -155,7 +160,7 @@ def _add_link_flows(
             if well:
                 room[end] = here * ports + port
                 end += 1
-                link = link_onto(onto, port, peer)
+                link = link_onto(onto, here, port, peer)
                 if link != NONE:
                     room[end] = link
                     end += 1
@@ -251,7 +256,7 @@ def _write_working_hops(
                     links[end] = here * ports + port
                     well = works[links[end]]
                     end += 1
-                link = link_onto(onto, port, peer) if well else NONE
+                link = link_onto(onto, here, port, peer) if well else NONE
                 if link != NONE:
                     links[end] = link
                     well = works[link]
@@ -378,14 +383,14 @@ def link_flows(
         ends = as_int64_array(sources[part]), as_int64_array(destinations[part])
         if algorithm.add_flows:
             algorithm.add_flows(topology, *ends, choice[part], counts)
-        elif algorithm.walk:
+        elif algorithm.routes:
+            links = algorithm.routes(topology, *ends, choice[part]).links
+            counts += numpy.bincount(links, minlength=len(counts))
+        else:
+            assert algorithm.walk
             fill, most, arrivals = algorithm.walk(topology)
             hops = hops_of_flows(fill(choice[part]), most, *ends)
             add_link_flows(topology, ends[0], hops, arrivals, counts)
-        else:
-            assert algorithm.routes
-            links = algorithm.routes(topology, *ends, choice[part]).links
-            counts += numpy.bincount(links, minlength=len(counts))
         idle.append(counts)
 
     block_by_block(count, len(sources), at_once=not algorithm.in_python)

@@ -4,11 +4,12 @@ import numpy
 import pytest
 
 from pillarbox import topos
-from pillarbox.experiments.models.fluid.directed_links import end_of, links_of
+from pillarbox.experiments.models.fluid.directed_links import end_of, link_count, links_of
 from pillarbox.experiments.models.simulator.hops import hops_of_flows
 from pillarbox.experiments.models.simulator.paths import (
     compiled_routings,
     lengths,
+    link_flows,
     routes,
     routing_by_name,
 )
@@ -166,6 +167,33 @@ def test_long_lists_of_flows_are_handled_in_blocks(monkeypatch: pytest.MonkeyPat
     assert in_blocks.links.tolist() == whole.links.tolist()
     assert lengths(network, "dcell", *ends).tolist() == hops.tolist()
     assert routes(network, "dcell", *(e[:0] for e in ends)).flows == 0
+
+
+@pytest.mark.parametrize(
+    ("spec", "name"),
+    [
+        ("bcube,4,2", "parallel"),
+        ("bcube,4,2,servers=16", "parallel"),
+        ("dpillar,4,4", "minimal"),
+        ("dpillar,6,3", "mp"),
+        ("dcell,2,3,servers=154", "dcell"),
+        ("ficonn,4,2", "tor"),
+        ("fattree,4", "two-level"),
+        ("jellyfish,8,4,3", ""),
+    ],
+)
+def test_flows_on_links_are_those_of_the_routes(
+    spec: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = topos.parse(spec)
+    ends = flows_of(network)
+    choice = numpy.arange(SAMPLE) % routing_by_name(network, name).choices(network)
+    found = routes(network, name, *ends, choice)
+    expected = numpy.bincount(found.links, minlength=link_count(network)).tolist()
+    assert link_flows(network, name, *ends, choice).tolist() == expected
+    monkeypatch.setattr("pillarbox.experiments.models.simulator.hops.BLOCK", 7)
+    assert link_flows(network, name, *ends, choice).tolist() == expected
+    assert not link_flows(network, name, *(e[:0] for e in ends)).any()
 
 
 @pytest.mark.parametrize(
