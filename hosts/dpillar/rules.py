@@ -200,8 +200,9 @@ def shortest_walk(k: int, half: int, size: int, here: int, destination: int) -> 
     for port in (CLOCKWISE, COUNTER_CLOCKWISE):
         offset = (last - column if port == CLOCKWISE else column - last) % k
         low = offset - k if offset > 0 else 0  # the two ends within k columns of the source
-        position = column if port == CLOCKWISE else (column - 1) % k  # of the switch `ahead`
-        missing = 0  # number of switches on the other side that have to be passed
+        # position of the symbol that switch number `ahead` sets
+        position = column if port == CLOCKWISE else (column - 1) % k
+        missing = 0  # number of switches to pass on the other side of the source
         for ahead in range(k, 0, -1):
             if ahead < k and differing >> position & 1:
                 missing = k - ahead
