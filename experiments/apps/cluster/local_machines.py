@@ -9,7 +9,6 @@ Dask's scheduler runs in the lab's own process, and a worker in each machine's n
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import time
@@ -116,8 +115,7 @@ class EmulatedMachines:
         os.close(self._switch)
         for namespace in self.namespaces:
             namespace.close()
-        home = fabric()
-        home.send(link_requests.delete_group(home.group), ignore={errno.ENODEV})
+        fabric().delete_links()
 
 
 class OneComputer:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -30,6 +31,7 @@ LONGEST_LINE = 4096  # bytes read from the end of a forwarder's log to find its 
 # Time limits for starting all forwarders, and for each forwarder of many, in seconds.
 START_S, START_EACH_S = 60.0, 0.1
 END_S = 5.0
+ENDED_S = 60.0  # upper bound for the kernel to end all killed forwarders, in seconds
 MOST_FILES = 250  # maximum number of file descriptors that one Unix socket message carries
 MOST_RESTARTS = 5  # maximum restarts of the nursery, the process that starts forwarders
 NURSERY_ENDED = (
@@ -82,6 +84,7 @@ class Forwarders:
         self._restarts = 0
         self._lost = False  # the process that starts forwarders has ended for good
         self._closing = False
+        self._ending: list[int] = []  # process descriptors of killed forwarders
         self._news = threading.Condition()
         # The kernel ends nursery, pacer and forwarders when this process no longer holds it.
         self._lifeline, self._lifeline_end = os.pipe()
@@ -208,10 +211,13 @@ class Forwarders:
                 f"{topology.spec}: its log is {self.log(server)}",
             )
 
-    def close(self) -> None:
-        """End all forwarders of the lab, and the nursery that starts them."""
+    def kill_all(self) -> None:
+        """Kill all forwarders of the lab, and the nursery that starts them; then call `close`."""
         with self._news:
             self._closing = True
+            for pid in filter(None, self.pids.values()):
+                with suppress(ProcessLookupError):
+                    self._ending.append(os.pidfd_open(pid))
             self._channel.shutdown(socket.SHUT_RDWR)  # closing its control channel ends the nursery
         os.close(self._lifeline_end)  # closing this pipe ends pacer and forwarders
         self._watcher.join()
@@ -223,6 +229,24 @@ class Forwarders:
         except subprocess.TimeoutExpired:
             self._nursery.kill()
             self._nursery.wait()
+
+    def close(self) -> None:
+        """Wait until the kernel has ended all killed forwarders, then restore its settings.
+
+        A process ends after its application interface, each under the lock of all interfaces: 1 ms
+        with the settings of a lab, and 17 ms (a grace period) if they were restored before.
+        """
+        ends = select.poll()
+        for each in self._ending:
+            ends.register(each, select.POLLIN)
+        deadline, waiting = time.monotonic() + ENDED_S, set(self._ending)
+        while waiting and (left_s := deadline - time.monotonic()) > 0:
+            for each, _ in ends.poll(left_s * 1000):
+                ends.unregister(each)
+                waiting.discard(each)
+        for each in self._ending:
+            os.close(each)
+        self._ending = []
         self._kernel.end()
 
     def log(self, server: int) -> Path:

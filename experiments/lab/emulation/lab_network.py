@@ -12,7 +12,6 @@ packets (the tree), that port has the address.
 
 from __future__ import annotations
 
-import errno
 import os
 import resource
 import signal
@@ -257,9 +256,7 @@ class LabNet(Mininet):
             node.end_programs()
         end_programs_in({n.live_namespace().descriptor for n in nodes if n.inNamespace})
         delay_line.stop()
-        home = fabric()
-        home.send(link_requests.delete_group(home.group), ignore={errno.ENODEV})
-        home.places.close()
+        fabric().delete_links()
         for node in self.hosts + self.switches:
             if node in nodes:
                 node.bridge = 0

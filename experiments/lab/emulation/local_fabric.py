@@ -165,10 +165,12 @@ class LocalFabric:
         self._meter.close()
         self._marked_queues.close()
         if self.forwarders:
-            self.forwarders.close()
+            self.forwarders.kill_all()
         if self.lab.switches:
             self.lab.switches.stop()
         self.net.stop()
+        if self.forwarders:
+            self.forwarders.close()
         if self._control:
             self._control.close()
 

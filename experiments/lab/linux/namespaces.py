@@ -141,6 +141,7 @@ class Fabric(Namespace):
         self.open_batch: dict[Namespace, None] | None = None
         self._deferred_calls: list[Callable[[], object]] = []
         self._indexes = count(FIRST_INDEX * (slot + 1))
+        self._has_links = False  # True from the first interface of a lab until `delete_links`
         self.places = InterfacePrograms(self.send, self.call_after_requests)
         # A lab's own namespace has no IPv6; in the machine's namespace IPv6 is switched off
         # per interface of the lab.
@@ -151,12 +152,22 @@ class Fabric(Namespace):
         """Return a network interface index that no other interface of this lab has."""
         index = next(self._indexes)
         if index % FIRST_INDEX == 0:  # the lab's first interface
-            atexit.register(self._delete_links, os.getpid())
+            atexit.register(self._delete_links_at_exit, os.getpid())
+        self._has_links = True
         return index
 
-    def _delete_links(self, process: int) -> None:
+    def delete_links(self) -> None:
+        """Delete all interfaces of a lab's network, with their bridges and BPF programs."""
+        self.send(delete_group(self.group), ignore={errno.ENODEV})
+        self.places.close()
+        self._has_links = False
+
+    def _delete_links_at_exit(self, process: int) -> None:
         """Delete all interfaces of a lab's network at the process's exit, if still present."""
-        if os.getpid() == process:  # False in a forked child, which must not delete them
+        # A request that finds no interface still waits for the lock of all interfaces, which the
+        # kernel holds for seconds while it removes the namespaces of a large lab.
+        # In a forked child the process differs: it must not delete them.
+        if os.getpid() == process and self._has_links:
             self.netlink.send([delete_group(self.group)], ignore={errno.ENODEV})
 
     @contextmanager

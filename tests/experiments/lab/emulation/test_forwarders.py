@@ -18,13 +18,14 @@ from pillarbox.experiments.lab.emulation import forwarders
 from pillarbox.experiments.lab.emulation.defaults import chosen_plane
 from pillarbox.hosts.live.settings import MOST_AT_ONCE, LabSettings
 from pillarbox.topos.base.errors import PillarboxError
-from tests.experiments.labs import EBPF, WAIT_S, wait_until
+from tests.experiments.labs import EBPF, WAIT_S, lab_of, wait_until
 
 pytestmark = pytest.mark.root
 
 SERVERS = list(range(200))
 NOTHING_S = 0.2  # so long it is watched that nothing comes, which would come at once
 PATIENCE_S = 1.5
+NO_PROCESS = 1 << 22  # larger than any process id (PID_MAX_LIMIT)
 
 
 class Nursery:
@@ -50,7 +51,7 @@ class Nursery:
 
     def tell_ready(self, servers: list[int]) -> None:
         for server in servers:
-            news = {"server": server, "pid": os.getpid(), "event": "ready"}
+            news = {"server": server, "pid": NO_PROCESS, "event": "ready"}
             self._lab.send(json.dumps(news).encode())
 
     def wait(self, _: float) -> None:
@@ -85,7 +86,34 @@ def test_only_so_many_start_at_a_time(tmp_path: Path, monkeypatch: pytest.Monkey
     nursery.tell_ready(SERVERS)
     starting.join(WAIT_S)
     assert not starting.is_alive()
+    started.kill_all()
     started.close()
+
+
+@EBPF
+def test_kernel_settings_return_only_when_all_forwarders_have_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alive: list[int] = []
+
+    class Settings:
+        def end(self) -> None:
+            alive.extend(pid for pid in pids if not _has_ended(pid))
+
+    monkeypatch.setattr(forwarders, "KernelSettings", Settings)
+    with lab_of("dcell,4,1", tmp_path, plane="ebpf") as lab:
+        assert lab.forwarders
+        pids = [*lab.forwarders.pids.values()]
+        assert len(pids) == lab.topology.servers
+    assert not alive
+
+
+def _has_ended(pid: int) -> bool:
+    """Return True if a process has ended, even if its parent does not know yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 @EBPF

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import select
 import subprocess
 from typing import Any
@@ -90,6 +91,25 @@ def test_links_are_told_with_all_that_is_asked_about_them() -> None:
     assert far.netlink.links()[-1][:4] == (101, "far", False, False)
     home.send(link_requests.delete_group(5))
     assert [link.name for link in home.netlink.links()] == ["lo"]
+
+
+def test_links_are_deleted_at_exit_unless_a_lab_has_deleted_them() -> None:
+    namespaces, link_requests = modules()
+    home = namespaces.fabric()
+
+    def sent_at_exit() -> bool:
+        sent: list[Any] = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(home.netlink, "send", lambda *asked, **_: sent.append(asked))
+            home._delete_links_at_exit(os.getpid())
+        return bool(sent)
+
+    for _ in range(2):  # a process may have a second lab
+        home.send(link_requests.bridge("b", home.new_index(), group=home.group))
+        assert sent_at_exit()
+        home.delete_links()
+        assert not sent_at_exit()
+        assert [link.name for link in home.netlink.links()] == ["lo"]
 
 
 def test_news_of_carriers_come_in_order_and_a_deletion_is_one() -> None:
