@@ -108,9 +108,12 @@ class Namespace:
             home.flush_batch()
         if home.open_batch is None or ignore:
             self.netlink.send(messages, ignore)
-        else:
+            return
+        home.open_batch[self] = None
+        if home.final_requests is None:
             self._waiting.extend(messages)
-            home.open_batch[self] = None
+        else:
+            home.final_requests.setdefault(self, []).extend(messages)
 
     def flush(self) -> None:
         """Send the netlink requests of the open batch now."""
@@ -139,6 +142,9 @@ class Fabric(Namespace):
         self.group = FIRST_GROUP + slot
         # namespaces with unsent netlink requests, in order
         self.open_batch: dict[Namespace, None] | None = None
+        # requests of the open block of `last_in_batch` by namespace, and of the batch's blocks
+        self.final_requests: dict[Namespace, list[Message]] | None = None
+        self._final_blocks: list[dict[Namespace, list[Message]]] = []
         self._deferred_calls: list[Callable[[], object]] = []
         self._indexes = count(FIRST_INDEX * (slot + 1))
         self._has_links = False  # True from the first interface of a lab until `delete_links`
@@ -184,10 +190,26 @@ class Fabric(Namespace):
         finally:
             for namespace in self.open_batch:
                 namespace.discard()
-            self.open_batch = None
+            self.open_batch, self._final_blocks = None, []
             # After an error, interfaces that deferred calls refer to may be missing; their errors
             # would hide the first error.
             self._run_deferred_calls(*[PillarboxError] if failed else [])
+
+    @contextmanager
+    def last_in_batch(self) -> Iterator[None]:
+        """Send the requests of this block after all others of the open batch, the last block first.
+
+        For the queues of ports: the kernel keeps one list of all queues and their classes, the
+        newest first, and searches it for each that it removes. Interfaces are removed in the order
+        in which they were made; with queues made in the reverse order, each is found at the head.
+        """
+        self.final_requests = {}
+        try:
+            yield
+            if self.final_requests:
+                self._final_blocks.append(self.final_requests)
+        finally:
+            self.final_requests = None
 
     def flush_batch(self) -> None:
         """Send the open batch's netlink requests now, those to the switches' namespace first."""
@@ -195,6 +217,10 @@ class Fabric(Namespace):
             touched = [self, *(namespace for namespace in self.open_batch if namespace != self)]
             for namespace in touched:
                 namespace.flush()
+            blocks, self._final_blocks = self._final_blocks, []
+            for block in reversed(blocks):
+                for namespace, messages in block.items():
+                    namespace.netlink.send(messages)
             self.open_batch.clear()
             self._run_deferred_calls()
 

@@ -37,6 +37,39 @@ def test_a_batch_is_carried_out_in_order_beyond_one_system_call() -> None:
         home.send(link_requests.delete_address(100, "10.0.0.1", 24))
 
 
+def test_the_last_blocks_of_a_batch_come_after_all_others_the_newest_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    namespaces, _ = modules()
+    home, far = namespaces.fabric(), namespaces.Namespace()
+    sent: list[str] = []
+    for one in (home, far):
+        monkeypatch.setattr(one.netlink, "send", lambda asked, _=(): sent.extend(asked))
+
+    def fill_batch() -> None:
+        with home.batch():
+            for each, there in (("first", home), ("second", far), ("third", home)):
+                with home.last_in_batch():
+                    there.send(each)
+            home.send("usual")
+            assert not sent
+            assert "fail" not in failing
+
+    failing: list[str] = []
+    fill_batch()
+    assert sent == ["usual", "third", "second", "first"]
+    sent.clear()
+    failing.append("fail")
+    with pytest.raises(AssertionError):
+        fill_batch()
+    with home.batch():
+        home.send("after a failure")
+    assert sent == ["after a failure"]
+    with home.last_in_batch():
+        home.send("without a batch")
+        assert sent[1:] == ["without a batch"]
+
+
 def test_the_first_refusal_is_told_and_the_rest_of_a_batch_made() -> None:
     namespaces, link_requests = modules()
     home = namespaces.fabric()
