@@ -27,6 +27,8 @@ from pillarbox.hosts.linux.calls import readable
 from pillarbox.topos.base.errors import PillarboxError, require
 
 END_S = 5.0  # time limit for ranks to end after SIGTERM, and for killed processes to end
+# Longest wait in seconds: a signal that arrives just before a wait is handled after it.
+SIGNAL_S = 0.5
 FILES_PER_RANK, OTHER_FILES = 3, 64  # open files: two pipes and the process of each rank
 CHUNK = LONGEST_LINE = 1 << 16
 ENDS_ALL = (signal.SIGTERM, signal.SIGHUP)  # signals that end all ranks, as Ctrl-C does
@@ -86,7 +88,7 @@ def run_ranks(
                 variables = [f"{name}={value}" for name, value in rank.variables.items()]
                 group.start(rank, entrance, ["env", mark, *variables, *program], user)
             while group.processes:
-                failure = group.step()
+                failure = group.step(SIGNAL_S)
                 if failure:
                     return failure
             return None
@@ -116,8 +118,8 @@ class _RankGroup:
         for descriptor in (*writing, *entrance.files):
             os.close(descriptor)
 
-    def step(self, wait_s: float | None = None) -> Failure | None:
-        """Pass output on until a process ends; return the failure of a process, or None."""
+    def step(self, wait_s: float) -> Failure | None:
+        """Pass on output, or wait for it; return the first failure of a process, or None."""
         files: list[_Stream | _Process] = [*self._streams, *self.processes]
         ready = readable(files, wait_s)
         for one in ready:

@@ -117,10 +117,10 @@ def test_all_ranks_end_together(own_run: Callable[[], None], tmp_path: Path) -> 
             said = ["[1.0] unfinished line", "[1.0] rank 2 ends", failed]
             assert done.stderr.splitlines() == said
             assert processes() <= before
-        killed = Terminal("torchrun", *OWN_PYTHON, "--", "-c", WAITING, ready="[1.1] ready")
+        killed = Terminal("torchrun", *OWN_PYTHON, "--", "-c", WAITING, ready="[1.0] ready")
         assert pillarbox("kill", "1.0").returncode == 0
         killed.shows("rank 2 on server 1.0 was ended by signal 9 (Killed): all ranks were stopped")
-        assert killed.ended() == 2
+        assert killed.ended() == 2  # three servers are left
         interrupted = Terminal("torchrun", *OWN_PYTHON, "--", "-c", WAITING, ready="[1.1] ready")
         interrupted.type("\x03")
         interrupted.shows("pillarbox: stopped")
@@ -133,10 +133,13 @@ def test_all_ranks_end_together(own_run: Callable[[], None], tmp_path: Path) -> 
                 env=environment(),
                 stdout=subprocess.PIPE,
             ) as running:
-                assert running.stdout is not None
-                assert b"ready" in running.stdout.readline()
-                running.send_signal(number)
-                assert running.wait(WAIT_S) == code
+                try:
+                    assert running.stdout is not None
+                    assert all(b"ready" in running.stdout.readline() for _ in range(3))
+                    running.send_signal(number)
+                    assert running.wait(WAIT_S) == code
+                finally:
+                    running.kill()
             wait_until(lambda: processes() <= before, "a process of a rank is left")
 
 
