@@ -54,6 +54,7 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -418,6 +419,17 @@ def fork_pacer(theirs: socket.socket, lifeline: int) -> int:
     finally:
         traceback.print_exc()
         os._exit(1)
+
+
+@cache
+def may_prioritise() -> bool:
+    """Return True if processes of this lab may have real-time priority; this one keeps its own."""
+    try:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(PRIORITY))
+    except PermissionError:
+        return False
+    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    return True
 
 
 def prioritise() -> None:

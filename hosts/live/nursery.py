@@ -329,7 +329,9 @@ def _run_forwarder(
         # Default nice value: forwarders must not wait for the programs of a trial.
         os.setpriority(os.PRIO_PROCESS, 0, 0)
     else:
-        watch = where_processes_watch(prepared.timers, prepared.network.whole, CPUS)
+        prioritised = heartbeat_pacer.may_prioritise()
+        how = prepared.timers, prepared.network.whole, CPUS
+        watch = where_processes_watch(*how, prioritised=prioritised)
         prepared = prepared._replace(timers=watch)
     router = _new_router(server, prepared, request["seed"])
     start_s = request["start_s"]

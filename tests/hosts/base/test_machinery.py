@@ -125,6 +125,9 @@ def test_where_each_heart_beat_wakes_a_process_they_are_rarer() -> None:
     assert replace(rarer, heart_beat_s=0.035, neighbour_timeout_s=0.12) == timers_for(small)
     slow = timers_for(small, "paper")
     assert where_processes_watch(slow, small) == slow
+    late = where_processes_watch(timers_for(small), small, prioritised=False)
+    assert late == replace(rarer, neighbour_timeout_s=0.54)
+    assert where_processes_watch(slow, small, prioritised=False) == slow
 
 
 def test_timers_of_papers_and_of_probes() -> None:
