@@ -224,11 +224,6 @@ class Forwarders:
         self._channel.close()
         os.close(self._lifeline)
         self._store_handover(None)
-        try:
-            self._nursery.wait(END_S)
-        except subprocess.TimeoutExpired:
-            self._nursery.kill()
-            self._nursery.wait()
 
     def close(self) -> None:
         """Wait until the kernel has ended all killed forwarders, then restore its settings.
@@ -247,6 +242,11 @@ class Forwarders:
         for each in self._ending:
             os.close(each)
         self._ending = []
+        try:
+            self._nursery.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._nursery.kill()
+            self._nursery.wait()
         self._kernel.end()
 
     def log(self, server: int) -> Path:

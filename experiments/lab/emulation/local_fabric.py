@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from pillarbox.experiments.lab.emulation.nodes import LabSwitch, sent_bytes_and_
 from pillarbox.experiments.lab.emulation.packet_tracing import PacketTracer
 from pillarbox.experiments.lab.emulation.resizing import resize
 from pillarbox.experiments.lab.linux import congestion, mptcp, queueing, shaping
-from pillarbox.experiments.lab.linux.namespaces import Namespace, write_sysctl
+from pillarbox.experiments.lab.linux.namespaces import Namespace, fabric, write_sysctl
 from pillarbox.experiments.lab.linux.queueing import Queue
 from pillarbox.experiments.lab.observe.pings import echoes
 from pillarbox.hosts.base.failures import Failures
@@ -64,7 +65,8 @@ class LocalFabric:
                 *(lab.topology, settings, lab.seed, lab.folder),
                 *(lab.namespace_of, self.on_forwarder_event),
             )
-        self.net = self.new_net()
+        with fabric().places.postponed():
+            self.net = self.new_net()
         self.faults = Faults(self.net)
         self.tracer = PacketTracer(lab.topology, self.net, self.forwarders, lab.dead)
         self._meter = Meter(self.net)
@@ -120,8 +122,12 @@ class LocalFabric:
         if static_arp and lab.topology.servers <= MOST_STATIC_ARP:
             net.staticArp()
         self._name_servers()
+        with ThreadPoolExecutor(1) as background:
+            attached = background.submit(fabric().places.attach_postponed)
+            if self.forwarders:
+                self.forwarders.start(lab.here())
+            attached.result()
         if self.forwarders:
-            self.forwarders.start(lab.here())
             net.bound_super_packets()
         if lab.gateways:
             self._outside = ExternalNetwork(net, lab.gateways, lab.settings.mtu)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cached_property, partial
 
 from pillarbox.experiments.lab.linux import cable_programs
@@ -12,6 +12,9 @@ from pillarbox.hosts.linux import netlink_numbers as nl
 from pillarbox.hosts.linux import tcx
 from pillarbox.hosts.linux.bpf import may_load_programs
 from pillarbox.topos.base.errors import NotPermittedError, PillarboxError, require
+
+# Programs without which frames take the longer way through bridges and shapers.
+POSTPONABLE = (cable_programs.OWN, cable_programs.STRAIGHT_ON)
 
 
 def classic_filter_of(program: bytes, deed: str) -> bytes:
@@ -42,6 +45,9 @@ class InterfacePrograms:
         self._hooked: set[int] = set()
         # Attached BPF programs (descriptors by priority), for each interface and direction.
         self._attached: dict[tuple[int, int], dict[int, int]] = {}
+        # Postponed attachments: interface and direction, priority, program (descriptor), purpose.
+        self._postponed: list[tuple[cable_programs.CableTap, int, int, str]] = []
+        self._postpones = False
 
     @cached_property
     def by_filters(self) -> bool:
@@ -73,11 +79,36 @@ class InterfacePrograms:
 
         The program's file may be closed `afterwards`.
         """
+        if self._postpones and priority in POSTPONABLE and not self.by_filters:
+            self._postponed.append((tap, priority, os.dup(program), deed))
+            return
         if not self.by_filters:
             self._afterwards(partial(self._attach_by_tcx, tap, priority, program, deed))
             return
         self._hook(tap)
         self._send(cable_programs.attach(tap, priority, program, deed))
+
+    @contextmanager
+    def postponed(self) -> Iterator[None]:
+        """Postpone attachments by tcx without which no frame is lost, until `attach_postponed`.
+
+        For each attachment the kernel waits until no processor executes the old programs: time in
+        which other processes can start.
+        """
+        self._postpones = True
+        try:
+            yield
+        finally:
+            self._postpones = False
+
+    def attach_postponed(self) -> None:
+        """Attach the postponed programs; any thread of the fabric's namespace may do it."""
+        waiting, self._postponed = self._postponed, []
+        for tap, priority, program, deed in waiting:
+            try:
+                self._attach_by_tcx(tap, priority, program, deed)
+            finally:
+                os.close(program)
 
     def _hook(self, tap: cable_programs.CableTap) -> None:
         """Create the clsact of an interface, unless it exists."""
@@ -114,8 +145,7 @@ class InterfacePrograms:
 
     def close(self) -> None:
         """Close the descriptors of all attached BPF programs, after their interfaces' deletion."""
-        for program in (
-            program for attached in self._attached.values() for program in attached.values()
-        ):
+        attached = [one for programs in self._attached.values() for one in programs.values()]
+        for program in (*attached, *(program for _, _, program, _ in self._postponed)):
             os.close(program)
-        self._attached, self._hooked = {}, set()
+        self._attached, self._hooked, self._postponed = {}, set(), []

@@ -69,6 +69,26 @@ def test_programs_stand_in_the_order_of_their_priorities(
 
 
 @pytest.mark.root
+@EBPF
+def test_only_programs_without_which_no_frame_is_lost_are_postponed(tmp_path: Path) -> None:
+    from pillarbox.experiments.lab.linux.namespaces import fabric
+
+    setting_of_our_own(tmp_path)
+    tap, places = cable_programs.CableTap(LOOPBACK, nl.CLSACT_INGRESS), fabric().places
+    with kernel_settings.KernelSettings():
+        found = []
+        with places.postponed():
+            for priority in (cable_programs.STRAIGHT_ON, cable_programs.PATCH, cable_programs.OWN):
+                places.run(cable_programs.drop(), [tap], priority, "try")
+                found.append(len(tcx.attached_program_ids(LOOPBACK, egress=False)))
+        places.attach_postponed()
+        found.append(len(tcx.attached_program_ids(LOOPBACK, egress=False)))
+        places.run(cable_programs.drop(), [tap], cable_programs.LOSS, "try")
+        found.append(len(tcx.attached_program_ids(LOOPBACK, egress=False)))
+    assert found == [0, 1, 1, 3, 4]
+
+
+@pytest.mark.root
 @pytest.mark.parametrize("plane", PLANES)
 @pytest.mark.parametrize("hurry", [True, False])
 def test_a_lab_works_with_the_kernels_hurry_and_without(
