@@ -56,7 +56,7 @@ Live labs, and commands that enter one, need root: `sudo ./pillarbox up dcell,4,
 | | `gap` | network | throughput of each routing relative to the optimum |
 | | `simulate` | network, load | slowdown of arriving flows |
 | | `training` | network, Chakra trace or model | time of a [training iteration](training.md), and its parts |
-| | `packaging`, `place` | network | racks and wires; distribution over machines |
+| | `packaging`, `place`, `forecast` | network | racks and wires; distribution over machines; memory and machines of a run |
 | **measurement** | `ping`, `pingall`, `iperf` | running lab | one value, without a verdict |
 | | `run PATTERN` | prompt | one workload with its ideal and [verdict](trust.md); `finish` ends it |
 | | `run NAME` | experiment | repeated trials of several systems; `--load 0.3,0.6` sweeps |

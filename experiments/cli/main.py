@@ -45,6 +45,7 @@ SECTIONS = {
     ),
     "Networks without a lab": (
         *("compare", "gap", "check-router", "simulate", "training", "packaging", "place"),
+        "forecast",
     ),
     "Experiments": ("why-slow", "compare-runs", "calibrate", "cc", "artifact", "repeat"),
     "Live labs": ("labs", "down", "exec", "mpirun", "torchrun", "hosts", "cluster"),

@@ -71,7 +71,9 @@ def _in_child(function: Callable[..., Any], *arguments: Any) -> BenchmarkCaseRes
 
 
 @contextmanager
-def _lab(spec: str, machines: int, cuts_tunnels: bool = True, **how: Any) -> Iterator[Any]:
+def lab_on_machines(
+    spec: str, machines: int, cuts_tunnels: bool = True, **how: Any
+) -> Iterator[Any]:
     """Yield a lab in a new sandbox, on one machine or on several."""
     from pillarbox.experiments.apps.cluster.cluster_fabric import ClusterFabric
     from pillarbox.experiments.apps.cluster.local_machines import OneComputer
@@ -114,7 +116,7 @@ def goodput_mbit(
     rate_mbit: float | None, mtu: int, cuts_tunnels: bool, sender: str
 ) -> tuple[float, ...]:
     """Return the goodput of connections within a machine and between machines, in Mbit/s."""
-    with _lab(SPEC, MACHINES, cuts_tunnels, rate_mbit=rate_mbit, mtu=mtu) as lab:
+    with lab_on_machines(SPEC, MACHINES, cuts_tunnels, rate_mbit=rate_mbit, mtu=mtu) as lab:
         lab.wait_converged()
         ends = _neighbours(lab)
         turns = [[_one_flow(lab, to, FLOW_S, sender) for to in ends] for _ in range(FLOWS)]
@@ -167,7 +169,7 @@ def cut_detection_ms() -> dict[str, float | None]:
     from pillarbox.hosts.base.faults import Fault
 
     found: dict[str, float | None] = {}
-    with _lab(SPEC, MACHINES) as lab:
+    with lab_on_machines(SPEC, MACHINES) as lab:
         lab.wait_converged()
         cables = [(cable.a, cable.b) for cable in lab.topology.links()]
         apart = [lab.fabric.machine_of(a) != lab.fabric.machine_of(b) for a, b in cables]
@@ -197,7 +199,7 @@ def _start_row(spec: str, machines: int) -> Row:
 def start_times_s(spec: str, machines: int) -> tuple[float, float]:
     """Return the start time of a lab, and the time until all servers have found their peers."""
     began_s = time.monotonic()
-    with _lab(spec, machines) as lab:
+    with lab_on_machines(spec, machines) as lab:
         up_s = time.monotonic()
         lab.wait_converged()
         return up_s - began_s, time.monotonic() - up_s
@@ -216,7 +218,7 @@ def soak_columns(length_s: float) -> Row:
     """Run the soak test in a lab over several machines; return the benchmark columns."""
     from tests.benches.soak import SEED, Soak
 
-    with _lab(SOAKED, MACHINES) as lab:
+    with lab_on_machines(SOAKED, MACHINES) as lab:
         lab.wait_converged()
         soak = Soak(lab, Random(SEED))
         try:
@@ -246,7 +248,7 @@ def _verdict_rows(turns: int, seconds: float, quick: bool) -> Iterator[Row]:
 def trial_verdict_counts(turns: int, seconds: float) -> dict[str, tuple[int, int, str]]:
     """Return by disturbance the number of right and wrong trial verdicts, and the first reason."""
     found = dict.fromkeys((QUIET, SATURATED, PUSHED), (0, 0, ""))
-    with _lab(SPEC, MACHINES, rate_mbit=RATE_MBIT) as lab:
+    with lab_on_machines(SPEC, MACHINES, rate_mbit=RATE_MBIT) as lab:
         lab.wait_converged()
         for turn, case in product(range(turns), found):
             reasons = _reasons_under_disturbance(lab, case, seconds, turn)

@@ -1,0 +1,122 @@
+"""Forecast of a run: memory, processor time, network card and duration, from measured costs.
+
+Costs grow in proportion to servers, cables between machines and transmitted data. They are those of
+the reference machine: two processors AMD EPYC at 2.6 GHz, Linux 6.18, eBPF plane, fast timers.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import NamedTuple
+
+from pillarbox.experiments.apps.cluster.forecast import Forecast, forecast
+from pillarbox.experiments.apps.cluster.placement import place
+from pillarbox.topos.base.errors import UnsupportedError
+from pillarbox.topos.base.topology import Topology
+
+MOST_MACHINES = 100  # largest number of machines that `fitting_forecast` tries
+# fraction of a machine's processors up to which trials of `bench capacity` were valid
+USABLE = 0.85
+
+
+class Costs(NamedTuple):
+    """Measured costs of a lab: memory in MiB, processor time in seconds."""
+
+    lab_mib: float  # memory of the lab's own process, and of each machine's part
+    machine_mib: float  # additional memory of a machine's Dask worker, over several machines
+    server_mib: float  # memory per server, with its forwarder, switches and cables
+    server_start_s: float  # processor time to start a server
+    server_idle: float  # processors per idle server, for its heartbeats
+    gbit_link_s: float  # processor time to send 1 Gbit over one link of a path
+
+
+# Memory and start: `bench forecast`. Idle: `bench scale`, 10 to 14 % for 420 servers. Data: `bench
+# capacity`, docs/adr/0018; busy processors divided by goodput times links: 0.038 s for bcube,4,1.
+COSTS = Costs(
+    lab_mib=0.0,
+    machine_mib=0.0,
+    server_mib=0.0,
+    server_start_s=0.0,
+    server_idle=0.14 / 420,
+    gbit_link_s=0.04,
+)
+
+
+class RunForecast(NamedTuple):
+    """Expected costs of a run with all-to-all traffic; those of a machine are the largest."""
+
+    machines: int
+    servers: int  # servers on a machine
+    memory_mib: float  # memory of a machine
+    processors: float  # processors that a machine needs during traffic
+    card_mbit: float  # rate of a machine's network card, in both directions together
+    start_s: float  # processor time of a machine to start its part of the lab
+
+
+def run_forecast(
+    topology: Topology, machines: int, server_mbit: float, costs: Costs = COSTS
+) -> RunForecast:
+    """Return the expected costs of a run in which each server sends `server_mbit` to all others.
+
+    >>> from pillarbox import topos
+    >>> found = run_forecast(topos.parse("bcube,4,1"), 2, 100.0)
+    >>> found.servers, round(found.card_mbit), round(found.processors, 2)
+    (8, 1280, 0.11)
+    """
+    found = forecast(topology, place(topology, machines))
+    return _costs_of(topology, found, server_mbit, costs)
+
+
+def fitting_forecast(
+    topology: Topology,
+    server_mbit: float,
+    processors: float,
+    memory_mib: float,
+    costs: Costs = COSTS,
+) -> RunForecast:
+    """Return the forecast for the smallest number of equal machines that can carry a run.
+
+    Parameters
+    ----------
+    topology : Topology
+        The network.
+    server_mbit : float
+        Rate at which each server sends, in Mbit/s.
+    processors, memory_mib : float
+        Processors and memory of each machine.
+    """
+    most = min(MOST_MACHINES, topology.servers)
+    usable = USABLE * processors
+    total = run_forecast(topology, 1, server_mbit, costs)
+    if total.processors <= usable and total.memory_mib <= memory_mib:
+        return total
+    spare_mib = memory_mib - costs.lab_mib - costs.machine_mib
+    # with perfect balance, and at least two machines
+    fewest = max(2, ceil(total.processors / usable))
+    if spare_mib > 0:
+        fewest = max(fewest, ceil(topology.servers * costs.server_mib / spare_mib))
+        for machines in range(fewest, most + 1):
+            found = run_forecast(topology, machines, server_mbit, costs)
+            if found.processors <= usable and found.memory_mib <= memory_mib:
+                return found
+    raise UnsupportedError(
+        f"no number of machines up to {most} can carry "
+        f"{topology.spec} at {server_mbit:g} Mbit/s per server: lower the rate, or take larger "
+        "machines"
+    )
+
+
+def _costs_of(topology: Topology, found: Forecast, server_mbit: float, costs: Costs) -> RunForecast:
+    machines = len(found.shares)
+    total_gbit = topology.servers * server_mbit / 1e3
+    servers = max(share.servers for share in found.shares)
+    work = max(share.work for share in found.shares)
+    distributed_mib = costs.machine_mib if machines > 1 else 0.0
+    return RunForecast(
+        machines,
+        servers,
+        costs.lab_mib + distributed_mib + servers * costs.server_mib,
+        servers * costs.server_idle + total_gbit * found.links * work * costs.gbit_link_s,
+        total_gbit * 1e3 * max(share.card for share in found.shares),
+        servers * costs.server_start_s,
+    )

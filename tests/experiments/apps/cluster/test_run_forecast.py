@@ -1,0 +1,53 @@
+"""Expected costs of a run over machines."""
+
+from __future__ import annotations
+
+import pytest
+
+from pillarbox import topos
+from pillarbox.experiments.apps.cluster.run_forecast import (
+    USABLE,
+    Costs,
+    fitting_forecast,
+    run_forecast,
+)
+from pillarbox.topos.base.errors import PillarboxError
+
+BCUBE = topos.parse("bcube,4,1")
+COSTS = Costs(
+    lab_mib=100.0,
+    machine_mib=50.0,
+    server_mib=10.0,
+    server_start_s=0.5,
+    server_idle=0.01,
+    gbit_link_s=0.1,
+)
+
+
+def test_costs_of_one_machine_are_sums_over_servers_and_data() -> None:
+    found = run_forecast(BCUBE, 1, 100.0, COSTS)
+    assert (found.servers, found.memory_mib, found.start_s) == (16, 260.0, 8.0)
+    # 1.6 Gbit/s over 3.2 links on average
+    assert found.processors == pytest.approx(16 * 0.01 + 1.6 * 3.2 * 0.1)
+    assert found.card_mbit == 0
+
+
+def test_costs_of_two_machines_are_divided() -> None:
+    one, two = (run_forecast(BCUBE, machines, 100.0, COSTS) for machines in (1, 2))
+    assert (two.servers, two.memory_mib, two.start_s) == (8, 230.0, 4.0)
+    assert two.processors == pytest.approx(one.processors / 2)
+    assert two.card_mbit == pytest.approx(1600 * 0.8)  # a flow crosses 0.8 times
+
+
+def test_fewest_machines_that_have_the_processors() -> None:
+    needed = run_forecast(BCUBE, 1, 100.0, COSTS).processors
+    assert fitting_forecast(BCUBE, 100.0, needed / USABLE * 1.01, 1e6, COSTS).machines == 1
+    assert fitting_forecast(BCUBE, 100.0, needed / USABLE * 0.99, 1e6, COSTS).machines == 2
+
+
+def test_fewest_machines_that_have_the_memory() -> None:
+    assert fitting_forecast(BCUBE, 1.0, 100.0, 260.0, COSTS).machines == 1
+    assert fitting_forecast(BCUBE, 1.0, 100.0, 259.0, COSTS).machines == 2
+    assert fitting_forecast(BCUBE, 1.0, 100.0, 229.0, COSTS).machines == 3
+    with pytest.raises(PillarboxError, match="no number of machines up to 16"):
+        fitting_forecast(BCUBE, 1.0, 100.0, 159.0, COSTS)
