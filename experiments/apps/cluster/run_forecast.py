@@ -22,24 +22,43 @@ USABLE = 0.85
 class Costs(NamedTuple):
     """Measured costs of a lab: memory in MiB, processor time in seconds."""
 
-    lab_mib: float  # memory of the lab's own process, and of each machine's part
-    machine_mib: float  # additional memory of a machine's Dask worker, over several machines
-    server_mib: float  # memory per server, with its forwarder, switches and cables
+    lab_mib: float  # memory of the lab's own process
+    machine_mib: float  # memory of a machine's Dask worker and part, over several machines
+    server_mib: float  # memory per server, with its forwarder, switches and cables, kernel included
+    lab_start_s: float  # processor time to start the lab's own process
+    machine_start_s: float  # processor time to start a machine's Dask worker and part
     server_start_s: float  # processor time to start a server
     server_idle: float  # processors per idle server, for its heartbeats
     gbit_link_s: float  # processor time to send 1 Gbit over one link of a path
 
 
-# Memory and start: `bench forecast`. Idle: `bench scale`, 10 to 14 % for 420 servers. Data: `bench
-# capacity`, docs/adr/0018; busy processors divided by goodput times links: 0.038 s for bcube,4,1.
+# Memory and start: fitted to dcell,4,1 and bcube,5,2 on 1, 2 and 4 local machines (docs/machines.md).
+# Idle: `bench scale`, 14 % of a processor for 420 servers. Data: `bench capacity` (ADR 18), busy
+# processors divided by goodput times links, 0.038 s for bcube,4,1.
 COSTS = Costs(
-    lab_mib=0.0,
-    machine_mib=0.0,
-    server_mib=0.0,
-    server_start_s=0.0,
+    lab_mib=76.0,
+    machine_mib=150.0,
+    server_mib=5.2,
+    lab_start_s=0.34,
+    machine_start_s=2.3,
+    server_start_s=0.016,
     server_idle=0.14 / 420,
     gbit_link_s=0.04,
 )
+
+
+def memory_and_start(machines: int, servers: int, costs: Costs = COSTS) -> tuple[float, float]:
+    """Return the memory in MiB and the processor time in seconds to start servers on a computer.
+
+    The computer runs the lab's process and, if the lab has several machines, the parts of
+    `machines` of them, otherwise 0.
+
+    >>> [round(value, 2) for value in memory_and_start(0, 100)]
+    [596.0, 1.94]
+    """
+    mib = costs.lab_mib + machines * costs.machine_mib + servers * costs.server_mib
+    start_s = costs.lab_start_s + machines * costs.machine_start_s + servers * costs.server_start_s
+    return mib, start_s
 
 
 class RunForecast(NamedTuple):
@@ -111,12 +130,12 @@ def _costs_of(topology: Topology, found: Forecast, server_mbit: float, costs: Co
     total_gbit = topology.servers * server_mbit / 1e3
     servers = max(share.servers for share in found.shares)
     work = max(share.work for share in found.shares)
-    distributed_mib = costs.machine_mib if machines > 1 else 0.0
+    memory_mib, start_s = memory_and_start(int(machines > 1), servers, costs)
     return RunForecast(
         machines,
         servers,
-        costs.lab_mib + distributed_mib + servers * costs.server_mib,
+        memory_mib,
         servers * costs.server_idle + total_gbit * found.links * work * costs.gbit_link_s,
         total_gbit * 1e3 * max(share.card for share in found.shares),
-        servers * costs.server_start_s,
+        start_s,
     )

@@ -18,6 +18,8 @@ COSTS = Costs(
     lab_mib=100.0,
     machine_mib=50.0,
     server_mib=10.0,
+    lab_start_s=1.0,
+    machine_start_s=2.0,
     server_start_s=0.5,
     server_idle=0.01,
     gbit_link_s=0.1,
@@ -26,7 +28,7 @@ COSTS = Costs(
 
 def test_costs_of_one_machine_are_sums_over_servers_and_data() -> None:
     found = run_forecast(BCUBE, 1, 100.0, COSTS)
-    assert (found.servers, found.memory_mib, found.start_s) == (16, 260.0, 8.0)
+    assert (found.servers, found.memory_mib, found.start_s) == (16, 260.0, 9.0)
     # 1.6 Gbit/s over 3.2 links on average
     assert found.processors == pytest.approx(16 * 0.01 + 1.6 * 3.2 * 0.1)
     assert found.card_mbit == 0
@@ -34,7 +36,7 @@ def test_costs_of_one_machine_are_sums_over_servers_and_data() -> None:
 
 def test_costs_of_two_machines_are_divided() -> None:
     one, two = (run_forecast(BCUBE, machines, 100.0, COSTS) for machines in (1, 2))
-    assert (two.servers, two.memory_mib, two.start_s) == (8, 230.0, 4.0)
+    assert (two.servers, two.memory_mib, two.start_s) == (8, 230.0, 7.0)
     assert two.processors == pytest.approx(one.processors / 2)
     assert two.card_mbit == pytest.approx(1600 * 0.8)  # a flow crosses 0.8 times
 
