@@ -32,9 +32,9 @@ class Costs(NamedTuple):
     gbit_link_s: float  # processor time to send 1 Gbit over one link of a path
 
 
-# Memory and start: fitted to dcell,4,1 and bcube,5,2 on 1, 2 and 4 local machines (docs/machines.md).
-# Idle: `bench scale`, 14 % of a processor for 420 servers. Data: `bench capacity` (ADR 18), busy
-# processors divided by goodput times links, 0.038 s for bcube,4,1.
+# Memory and start: fitted to dcell,4,1 and bcube,5,2 on 1, 2 and 4 local machines
+# (docs/machines.md). Idle: `bench scale`, 14 % of a processor for 420 servers. Data: `bench
+# capacity` (ADR 18), busy processors divided by goodput times links, 0.038 s for bcube,4,1.
 COSTS = Costs(
     lab_mib=76.0,
     machine_mib=150.0,
@@ -110,7 +110,7 @@ def fitting_forecast(
     if total.processors <= usable and total.memory_mib <= memory_mib:
         return total
     spare_mib = memory_mib - costs.lab_mib - costs.machine_mib
-    # with perfect balance, and at least two machines
+    # lower bound, reached if all machines have equal loads
     fewest = max(2, ceil(total.processors / usable))
     if spare_mib > 0:
         fewest = max(fewest, ceil(topology.servers * costs.server_mib / spare_mib))
