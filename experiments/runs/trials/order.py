@@ -15,7 +15,7 @@ from pillarbox.hosts.base.faults import Fault
 from pillarbox.topos.base.topology import Topology
 
 if TYPE_CHECKING:
-    from pillarbox.experiments.lab.observe.packet_log import Sightings
+    from pillarbox.experiments.lab.emulation.packet_log import Sightings
     from pillarbox.experiments.lab.traffic.collective_tool import TransferResult
     from pillarbox.experiments.models.workloads.distribution_plan import DistributionPlan
     from pillarbox.experiments.runs.trust.readings import Readings

@@ -26,7 +26,7 @@ from pillarbox.topos.base.errors import PillarboxError, require
 
 if TYPE_CHECKING:
     from pillarbox.experiments.lab.emulation.lab import Lab
-    from pillarbox.experiments.lab.observe.packet_log import PacketRecorder
+    from pillarbox.experiments.lab.emulation.packet_log import PacketRecorder
     from pillarbox.experiments.runs.trials.recorded_paths import PathSampler
     from pillarbox.experiments.runs.trust.watch import TrialWatch
 
@@ -150,7 +150,7 @@ def measured_in(
 
 def _recorder(lab: Lab, order: TrialOrder) -> PacketRecorder:
     """Return the started recorder of a trial's packets, with memory for its flows."""
-    from pillarbox.experiments.lab.observe.packet_log import PacketRecorder
+    from pillarbox.experiments.lab.emulation.packet_log import PacketRecorder
 
     rate_bytes_s, mtu = (lab.settings.rate_mbit or 0.0) * 125_000, lab.settings.mtu
     sent = (

@@ -9,7 +9,7 @@ from typing import Any
 import numpy
 import pytest
 
-from pillarbox.experiments.lab.observe.packet_log import SIGHTING
+from pillarbox.experiments.lab.emulation.packet_log import SIGHTING
 from pillarbox.experiments.models.packets.packet_log import NO_LINK, PacketLog
 from pillarbox.experiments.models.workloads.flows import Flow, FlowResult
 from pillarbox.experiments.models.workloads.workload import Workload
