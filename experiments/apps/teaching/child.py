@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from pillarbox.experiments.base.files import IMPORT_FOLDER
 from pillarbox.experiments.base.text import printable
@@ -200,7 +200,7 @@ class SealedChild:
             raise StudentError(printable(str(answer["error"]), LONGEST_LINE))
         return answer.get("answer")
 
-    def stop(self, reason: str) -> Any:
+    def stop(self, reason: str) -> NoReturn:
         """Kill the sealed child and raise ChildKilled with the reason."""
         ended_by = self.close()
         if ended_by == signal.SIGXCPU:

@@ -7,8 +7,8 @@ others or produce evidence about packets:
   notified of link changes. Its own heart-beats are discarded.
 - A server holds a marked packet from its arrival until its router sends or delivers it. So the
   router can neither create marked packets nor duplicate them.
-- A router sends a limited number of frames, has a limited share of the time, and a packet that
-  returns to the server again and again is discarded.
+- A router sends and delivers a limited number of unmarked frames, has a limited share of the time,
+  and a marked packet that returns to the server again and again is discarded.
 - If the file fails, loops or exhausts its memory, its child is killed. The server then drops all
   packets and sends no heart-beats: it is dead for its neighbours.
 """
@@ -37,10 +37,10 @@ CPU_S = 3600  # CPU time limit of a student's process, in seconds
 # Long-term maximum share of the wall time in which a student's code may compute answers.
 TIME_SHARE = 0.5
 LEAST_WAIT_S = 0.01  # minimum interval between two polls of a student's router, in seconds
-FRAMES_PER_S, FRAME_BURST = 400.0, 2048  # rate limit of a student's router, in frames
+FRAMES_PER_S, FRAME_BURST = 400.0, 2048  # rate limit of a router's unmarked frames
 MOST_VISITS = 8  # maximum number of times that a server forwards the same packet
 MOST_MARKED = 4096  # maximum number of marked packets that a server remembers
-TOO_MANY_FRAMES = f"the router sends more than {FRAMES_PER_S:g} frames per second"
+TOO_MANY_FRAMES = f"the router sends more than {FRAMES_PER_S:g} frames of its own per second"
 NOT_HELD = "the router sends a packet that it does not hold: a copy or a forged packet"
 LOOP = f"the packet was forwarded by this server {MOST_VISITS} times"
 HEART_BEAT = "the lab sends the heart-beats of this server"
@@ -192,14 +192,11 @@ class ClassRouter(SealedChildRouter):
 
     def _refusal(self, action: Send | Deliver) -> str:
         """Return the reason why an action of the student's code is not executed, or ""."""
-        if isinstance(action, Send):
-            if is_heart_beat(action.frame):
-                return HEART_BEAT
-            if not self._frames.take(self._now):
-                return TOO_MANY_FRAMES
+        if isinstance(action, Send) and is_heart_beat(action.frame):
+            return HEART_BEAT
         serial = serial_of(action.frame.data if isinstance(action, Send) else action.packet)
-        if serial is None:
-            return ""
+        if serial is None:  # marked packets are not limited: a neighbour's flood must not stop them
+            return "" if self._frames.take(self._now) else TOO_MANY_FRAMES
         known = self._marked.get(serial)
         if not known or not known.held or (isinstance(action, Send) and action.peer == EVERYONE):
             return LOOP if known and known.arrivals > MOST_VISITS else NOT_HELD

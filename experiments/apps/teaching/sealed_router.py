@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
-from pillarbox.experiments.apps.teaching.child import ChildKilled, SealedChild, StudentError
+from pillarbox.experiments.apps.teaching.child import SealedChild, StudentError
 from pillarbox.experiments.base.text import printable
 from pillarbox.hosts.base.actions import EVERYONE, Action, Deliver, Drop, Send
 from pillarbox.hosts.base.bandwidth import Bandwidth
@@ -27,8 +28,12 @@ MOST_ACTIONS = 256  # maximum number of actions in a router's answer
 MOST_BYTES = 70_000  # maximum size of a frame in a router's answer, in bytes
 LONGEST_REASON = 200  # maximum length of a drop reason, in characters
 MOST_QUESTIONS = 100_000  # maximum number of calls of all student routers of a simulated network
+MOST_REASONS = (
+    200  # maximum number of different drop reasons of a student's router that are counted
+)
 LEAST_WAIT_S = 1e-4  # minimum interval between two polls of a router, in seconds
 NO_ACTION = "the router's answer is not a valid action"
+OTHER_REASON = f"the router has more than {MOST_REASONS} different reasons to drop packets"
 WRONG_SERVER = "delivered at a server that is not its destination"
 
 Accepts = Callable[[int, bytes], bool]
@@ -64,6 +69,7 @@ class SealedChildRouter(Router):
         super().__init__(topology, server, now=now, seed=seed, **options)
         self.child, self.accepts = child, accepts
         self.asked = Counter[str]() if asked is None else asked
+        self._reasons: set[str] = set()  # drop reasons of the student's code so far
         factors = self.bandwidth.factors
         self.bandwidth = self._ports = _StoredByteCounters(topology.ports, self.bandwidth.rate_bps)
         self._ports.factors = factors
@@ -75,7 +81,7 @@ class SealedChildRouter(Router):
             "now": now,
             "watched": self.watches_neighbours,
         }
-        self._next_poll = _poll_time(child.ask({"router": made}), now)
+        self._next_poll = self._poll_time(child.ask({"router": made}), now)
 
     def send(self, packet: bytes, now: float) -> list[Action]:
         """Return the student's routing actions for a packet of an application."""
@@ -113,10 +119,10 @@ class SealedChildRouter(Router):
         except StudentError as mistake:
             self.asked["mistakes"] += 1
             self._next_poll = now + self.timers.heart_beat_s
-            return self._counted([Drop(str(mistake), packet)], now)
+            return self._counted([self._drop(str(mistake), packet)], now)
         if not isinstance(answer, list) or len(answer) != 2 or not isinstance(answer[0], list):
             return self._counted([Drop(NO_ACTION, packet)], now)
-        self._next_poll = _poll_time(answer[1], now)
+        self._next_poll = self._poll_time(answer[1], now)
         return self._counted(
             [self._valid_action(plain, packet) for plain in answer[0][:MOST_ACTIONS]], now
         )
@@ -130,7 +136,8 @@ class SealedChildRouter(Router):
                 if is_integer_below(port, self.topology.ports) and is_integer_below(
                     ethertype, 1 << 16
                 ):
-                    if peer != EVERYONE and peer not in self.neighbours.peers[port]:
+                    known = peer == EVERYONE or peer in self.neighbours.peers[port]
+                    if type(peer) is not int or not known:  # 1.0 and True are equal to 1
                         return Drop("next hop is no neighbour", packet)
                     return Send(port, peer, Frame(ethertype, _frame_bytes(data)))
             elif kind == "deliver":
@@ -140,10 +147,23 @@ class SealedChildRouter(Router):
                 return Drop(WRONG_SERVER, delivered)
             elif kind == "drop":
                 reason, dropped = fields
-                return Drop(printable(str(reason), LONGEST_REASON), _frame_bytes(dropped))
+                return self._drop(printable(str(reason), LONGEST_REASON), _frame_bytes(dropped))
         except (TypeError, ValueError):
             pass  # The drop action at the end of this method contains the reason.
         return Drop(NO_ACTION, packet)
+
+    def _drop(self, reason: str, packet: bytes) -> Drop:
+        """Return a drop with a reason of the student's code, which must not fill the memory."""
+        if len(self._reasons) < MOST_REASONS:
+            self._reasons.add(reason)
+        return Drop(reason if reason in self._reasons else OTHER_REASON, packet)
+
+    def _poll_time(self, when: object, now: float) -> float:
+        """Return the time of the next poll in a child's answer; end the child if it is no time."""
+        if isinstance(when, int | float) and not isinstance(when, bool) and when == when:
+            with suppress(OverflowError):  # an integer of hundreds of digits
+                return max(float(when), now + LEAST_WAIT_S)
+        return self.child.stop("its next poll time is not a valid time")
 
 
 class _StoredByteCounters(Bandwidth):
@@ -178,12 +198,6 @@ def arrived_path(trip: Trip) -> tuple[Path | None, str]:
     if at != trip.destination or len(trip.arrived_s) > 1:
         return None, "it was delivered by a server that it did not reach, or more than once"
     return trip.path, ""
-
-
-def _poll_time(when: object, now: float) -> float:
-    if isinstance(when, int | float) and not isinstance(when, bool) and when == when:
-        return max(float(when), now + LEAST_WAIT_S)
-    raise ChildKilled("its next poll time is not a valid time")
 
 
 def is_integer_below(value: object, below: int) -> bool:

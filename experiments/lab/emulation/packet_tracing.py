@@ -230,20 +230,22 @@ def _received_serials(
 ) -> set[tuple[int, int]]:
     """Return the (server, serial number) of marked packets that sockets on servers receive.
 
-    The function returns after `most` packets, when the sockets are silent for `wait_s`, or after
-    `TRACE_PAIRS_S`.
+    The function returns after `most` packets, after `wait_s` without another marked packet (a flood
+    of other packets does not count), or after `TRACE_PAIRS_S`.
     """
-    end_s = time.monotonic() + TRACE_PAIRS_S
+    now_s = time.monotonic()
+    end_s, silent_s = now_s + TRACE_PAIRS_S, now_s + wait_s
     found: set[tuple[int, int]] = set()
     server_of = {receiver: server for server, receiver in receivers.items()}
-    while len(found) < most and time.monotonic() < end_s:
-        ready = readable([*server_of], wait_s)
-        if not ready:
-            break
-        for receiver in ready:
+    while len(found) < most and now_s < min(end_s, silent_s):
+        before = len(found)
+        for receiver in readable([*server_of], silent_s - now_s):
             serial = serial_of(receiver.recv(LONGEST_PACKET))
             if serial is not None:
                 found.add((server_of[receiver], serial))
+        now_s = time.monotonic()
+        if len(found) > before:
+            silent_s = now_s + wait_s
     return found
 
 

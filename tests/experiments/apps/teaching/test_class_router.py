@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pillarbox import topos
-from pillarbox.experiments.apps.teaching import child, class_router
+from pillarbox.experiments.apps.teaching import child, class_router, sealed_router
 from pillarbox.experiments.apps.teaching.class_router import ClassRouter, write_router
 from pillarbox.hosts.base.actions import Action, Deliver, Drop, Send
 from pillarbox.hosts.base.load import router_from_file
@@ -183,6 +183,62 @@ def test_flood_is_limited(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert reasons(router.send(packet(), 1.0)) == ["", "", "", class_router.TOO_MANY_FRAMES]
     later = 1.0 + 1.5 / class_router.FRAMES_PER_S
     assert reasons(router.send(packet(), later)).count("") == 1
+
+
+def test_flood_does_not_stop_marked_packets(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(class_router, "FRAME_BURST", 1)
+    router = made(HEAD)
+    unmarked = packet().replace(b"pillarbox trip", bytes(14))
+    assert reasons([*router.send(unmarked, 1.0), *router.send(unmarked, 1.0)]) == [
+        "",
+        class_router.TOO_MANY_FRAMES,
+    ]
+    assert reasons(router.send(packet(), 1.0)) == [""]
+
+
+def test_deliveries_of_unmarked_packets_are_limited(
+    made: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(class_router, "FRAME_BURST", 2)
+    mine = packet(source=2, destination=0).replace(b"pillarbox trip", bytes(14))
+    body = f"return [Deliver({mine!r})] * 3"
+    assert reasons(made(outgoing(body)).send(packet(), 1.0)) == [
+        "",
+        "",
+        class_router.TOO_MANY_FRAMES,
+    ]
+
+
+def hostile_answer(text: str) -> str:
+    """Return a file that writes this text as the answer to each event."""
+    return HEAD + (
+        "import json\nwritten = json.dumps\n"
+        "def answer(told):\n"
+        "    if not isinstance(told.get('answer'), list):\n        return written(told)\n"
+        f"    return '{{\"number\": %d, %s}}' % (told['number'], {text!r})\n"
+        "json.dumps = answer\n"
+    )
+
+
+@pytest.mark.parametrize("when", ["NaN", "null", "true", "1" + "0" * 400])
+def test_answer_without_a_time_ends_the_child(made: Any, when: str) -> None:
+    router = made(hostile_answer(f'"answer": [[], {when}]'))
+    router.send(packet(), 1.0)
+    assert "not a valid time" in router.stopped
+    assert not router.child.alive
+
+
+@pytest.mark.parametrize("peer", ["1.0", "true", "-1.0", "[]"])
+def test_peer_is_an_integer(made: Any, peer: str) -> None:
+    router = made(hostile_answer(f'"answer": [[["send", 0, {peer}, 2048, "00"]], 9]'))
+    assert reasons(router.send(packet(), 1.0)) == ["next hop is no neighbour"]
+
+
+def test_drop_reasons_are_limited(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sealed_router, "MOST_REASONS", 3)
+    router = made(outgoing("return [Drop(str(one % 5), packet) for one in range(10)]"))
+    other = sealed_router.OTHER_REASON
+    assert reasons(router.send(packet(), 1.0)) == ["0", "1", "2", other, other] * 2
 
 
 def test_code_may_not_poll_all_the_time(made: Any) -> None:
