@@ -19,6 +19,7 @@ from pillarbox import topos
 from pillarbox.hosts.base.algorithms import SHORTEST, algorithms, route
 from pillarbox.topos.base import graph_file
 from pillarbox.topos.base.check import problems
+from pillarbox.topos.base.dot_file import MOST_DEFAULTS, MOST_ESCAPES, parse_dot
 from pillarbox.topos.base.errors import PillarboxError, UnknownNameError
 from pillarbox.topos.base.graph import MOST_PORTS, Graph
 
@@ -179,6 +180,9 @@ Graph "a network" {
 """
 
 
+MANY_ATTRIBUTES = " ".join(f"a{number}=1" for number in range(MOST_DEFAULTS + 1))
+
+
 def test_statements_of_dot(tmp_path: Path):
     (tmp_path / "net.gv").write_text(DOT)
     network = topos.parse(str(tmp_path / "net.gv"))
@@ -195,6 +199,12 @@ def test_statements_of_dot(tmp_path: Path):
         ("t", 'q"r', 0),
         ("two words", "s", 1),
     ]
+
+
+def test_dot_file_at_its_limits_is_read():
+    attributes = " ".join(f"a{number}=1" for number in range(MOST_DEFAULTS))
+    found = parse_dot(f'graph {{ edge [{attributes}] "{MOST_ESCAPES * chr(92) * 2}" -- b }}')
+    assert len(found.edges[0][2]) == MOST_DEFAULTS
 
 
 # -- the spec --------------------------------------------------------------------------------------
@@ -329,6 +339,11 @@ NODES = '"nodes": [{"id": "a"}, {"id": "b"}]'
         (text("graph { a -- b } graph {}", "net.dot"), "DOT graph: unexpected 'graph'"),
         (text("graph { a -- node }", "net.dot"), "DOT graph: unexpected 'node'"),
         (text("graph" + 102 * "{", "net.dot"), "more than 100 nested subgraphs"),
+        (
+            text(f"graph {{ node [{' '.join(f'a{n}=1' for n in range(101))}] }}", "net.dot"),
+            "100 def",
+        ),
+        (text('graph { a [label="' + 10_001 * "\\n" + '"] }', "net.dot"), "unexpected '\"'"),
         (text("graph { a -- b -- a }", "net.dot"), "parallel cables between 'b' and 'a'"),
         (text("{}", "a\nb.json"), "unprintable characters"),
     ],

@@ -12,12 +12,15 @@ from itertools import pairwise
 from typing import NamedTuple
 
 DEEPEST = 100  # maximum depth of nested subgraphs
+# Maximum number of backslashes in a string: the parser needs some 100 bytes of memory for each.
+MOST_ESCAPES = 10_000
+MOST_DEFAULTS = 100  # maximum number of default attributes, which each new node or edge copies
 _TOKEN = re.compile(
-    r"""
+    rf"""
     (?P<space> \s+ | //[^\n]* | /\*.*?\*/ | ^\#[^\n]* )
-    | " (?P<quoted> (?: [^"\\] | \\. )* ) "
+    | " (?P<quoted> [^"\\]* (?: \\. [^"\\]* ){{0,{MOST_ESCAPES}}} ) "
     | (?P<word> [^\W\d]\w* | -?(?: \.[0-9]+ | [0-9]+(?:\.[0-9]*)? ) )
-    | (?P<sign> -- | -> | [{}\[\];,=:+] )
+    | (?P<sign> -- | -> | [{{}}\[\];,=:+] )
     """,
     re.VERBOSE | re.MULTILINE | re.DOTALL,
 )
@@ -111,8 +114,10 @@ class _Parser:
         elif self._next.kind == "sign" and self._next.text == "{":
             self._open_subgraph()
         elif self._next.kind == "keyword" and self._next.text in self._defaults[-1]:
-            element = self._take().text
-            self._defaults[-1][element].update(self._attributes())
+            defaults = self._defaults[-1][self._take().text]
+            defaults.update(self._attributes())
+            if len(defaults) > MOST_DEFAULTS:
+                raise ValueError(f"more than {MOST_DEFAULTS} default attributes")
         else:
             self._nodes_and_edges()
 
