@@ -71,10 +71,12 @@ def refusal() -> str:
     child = os.fork()
     if child == 0:
         code = 1
-        with suppress(PillarboxError):
-            unshare(CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWNS)
-            code = 0
-        os._exit(code)
+        try:
+            with suppress(PillarboxError):
+                unshare(CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWNS)
+                code = 0
+        finally:
+            os._exit(code)
     if os.waitpid(child, 0)[1] == 0:
         return ""
     setting = forbidding_setting()
@@ -104,11 +106,13 @@ def create() -> None:
     # A process outside maps subordinate IDs, since newuidmap needs the rights of its file's owner.
     mapper = os.fork()
     if mapper == 0:
-        os.close(begins)
-        os.read(waits, 1)  # returns when the namespace exists, or when the parent has ended
-        with suppress(OSError):
-            _map_subordinate_ids(os.getppid(), {"uid_map": uid, "gid_map": gid})
-        os._exit(0)
+        try:
+            os.close(begins)
+            os.read(waits, 1)  # returns when the namespace exists, or when the parent has ended
+            with suppress(OSError, ValueError):  # /etc/subuid cannot be read, or is not text
+                _map_subordinate_ids(os.getppid(), {"uid_map": uid, "gid_map": gid})
+        finally:
+            os._exit(0)
     os.close(waits)
     try:
         unshare(CLONE_NEWUSER)
