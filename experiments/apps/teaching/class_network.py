@@ -47,6 +47,7 @@ REPAIRS = ("heal", "revive", "cable")  # commands of a file of faults that are n
 FAULT_COMMANDS = (*VERBS, *REPAIRS)
 PAUSE_S = 1.0  # interval between two rounds, in seconds
 RELOAD_S = 2  # interval at which a browser loads the page again, in seconds
+COLUMNS = ["rank", "student", "server", "points", "own", "relayed", "remark"]  # of the text table
 LONGEST_REMARK = 120  # maximum length of a remark in the table, in characters
 
 
@@ -271,8 +272,10 @@ class ClassNetwork:
             "student": seat.student,
             "server": self.lab.topology.address(seat.server),
             "points": round(score.points, 1),
-            "own": f"{score.own_arrived}/{score.own}",
-            "relayed": f"{score.relayed_arrived}/{score.relayed}",
+            "own_arrived": score.own_arrived,
+            "own": score.own,
+            "relayed_arrived": score.relayed_arrived,
+            "relayed": score.relayed,
             "remark": self._remark(seat.server, score),
         }
 
@@ -287,9 +290,12 @@ class ClassNetwork:
 
     def table(self) -> str:
         """Return the students' results as a text table."""
-        rows = self.ranking()
-        shown = [[str(cell) for cell in row.values()] for row in rows]
-        return columns([list(rows[0]), *shown], numbers=[0, 3, 4, 5])
+        shown = [
+            {**row, "own": _share_text(row, "own"), "relayed": _share_text(row, "relayed")}
+            for row in self.ranking()
+        ]
+        cells = [[str(row[name]) for name in COLUMNS] for row in shown]
+        return columns([COLUMNS, *cells], numbers=[0, 3, 4, 5])
 
     def write(self, reload_s: int = 0) -> None:
         """Write the page and the points; a browser loads the page again every `reload_s`."""
@@ -346,6 +352,11 @@ class ClassNetwork:
         if packet.arrived:
             return "relayed" if packet.relays else "direct"
         return "dead" if dead & {packet.source, packet.destination} else "lost"
+
+
+def _share_text(row: dict[str, Any], what: str) -> str:
+    """Return the packets of a table row that arrived, and all of them: 3/4."""
+    return f"{row[f'{what}_arrived']}/{row[what]}"
 
 
 def _packet_text(packet: Packet, name: Callable[[int], str]) -> str:
