@@ -47,7 +47,15 @@ REPAIRS = ("heal", "revive", "cable")  # commands of a file of faults that are n
 FAULT_COMMANDS = (*VERBS, *REPAIRS)
 PAUSE_S = 1.0  # interval between two rounds, in seconds
 RELOAD_S = 2  # interval at which a browser loads the page again, in seconds
-COLUMNS = ["rank", "student", "server", "points", "own", "relayed", "remark"]  # of the text table
+COLUMNS = [
+    "rank",
+    "student",
+    "server",
+    "points",
+    "own",
+    "relayed",
+    "remark",
+]  # columns of the text table
 LONGEST_REMARK = 120  # maximum length of a remark in the table, in characters
 
 
