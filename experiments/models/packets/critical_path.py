@@ -29,6 +29,7 @@ import numpy
 
 from pillarbox.experiments.models.arrays import Floats, Ints
 from pillarbox.experiments.models.packets.packet_log import NO_LINK, PacketLog
+from pillarbox.topos.base.errors import require
 
 # Kinds of parts.
 SENDING = "sending"  # The port sends the flow's own bytes.
@@ -265,8 +266,14 @@ class _Walk:
     def _step(self, packet: _Packet, row: int) -> tuple[_Packet, int] | None:
         """Add the parts of a packet up to `row`; return the packet that caused it, and its row.
 
-        None if the flow's start is reached.
+        None if the flow's start is reached. Raises PillarboxError if the packet was sent after
+        `row`: such a path has no end.
         """
+        require(
+            packet.sent is None or packet.sent <= row,
+            f"the packet log is damaged: packet {packet.number} of flow {self._wanted.flow} "
+            "arrives before it is sent",
+        )
         rows = [one for one in packet.hops if one <= row]
         if packet.sent is None:
             first_s = self._paths.time_s(rows[0] if rows else row)

@@ -18,7 +18,7 @@ import pandas
 from pillarbox.experiments.models.arrays import Floats, Ints
 from pillarbox.experiments.models.fluid.directed_links import end_of
 from pillarbox.experiments.models.packets.packet_log import NO_LINK, PacketLog
-from pillarbox.experiments.runs.reporting.slow_flows import COMPLETED, Explanation, TrialPackets
+from pillarbox.experiments.runs.reporting.slow_flows import Explanation, TrialPackets, completed
 
 QUEUE_STEP_S = 0.01  # time between two values of a queue's length
 Event = dict[str, Any]
@@ -55,10 +55,9 @@ def _thread_names(used: Iterable[tuple[int, int]]) -> Iterator[Event]:
 
 def _flow_events(trial: TrialPackets, sentences: Mapping[int, str]) -> Iterator[Event]:
     """Yield a slice for each flow, on the first thread of its source that is free."""
-    done = trial.flows[(trial.flows["status"] == COMPLETED) & trial.flows["end_s"].notna()]
     free: dict[int, list[int]] = {}
     busy: dict[int, list[tuple[float, int]]] = {}
-    for row in done.sort_values("start_s", kind="stable").itertuples():
+    for row in completed(trial.flows).sort_values("start_s", kind="stable").itertuples():
         process = trial.topology.server(row.source) + 1
         threads, running = free.setdefault(process, []), busy.setdefault(process, [])
         while running and running[0][0] <= row.start_s:

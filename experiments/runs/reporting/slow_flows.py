@@ -115,16 +115,20 @@ class Explanation:
         shown = [row for row in rows if row[1] >= LEAST_SHARE * self.seconds][:MOST_PARTS]
         texts = [f"{_seconds(sum_s, self.seconds)} {_text(part)}" for part, sum_s in shown]
         rest = rows[len(shown) :]
-        if rest:
-            rest_s = sum(sum_s for _, sum_s in rest)
+        rest_s = sum(sum_s for _, sum_s in rest)
+        if round(rest_s, _decimals(self.seconds)):
             texts.append(f"{_seconds(rest_s, self.seconds)} in {_count(len(rest), 'smaller part')}")
         return ", ".join(texts)
 
 
+def _decimals(whole: float) -> int:
+    """Return the number of decimals with which a time has three digits."""
+    return max(0, 2 - math.floor(math.log10(whole))) if whole > 0 else 0
+
+
 def _seconds(value: float, whole: float) -> str:
-    """Return a time with as many decimals as the whole time needs for three digits."""
-    decimals = max(0, 2 - math.floor(math.log10(whole))) if whole > 0 else 0
-    return f"{value:.{decimals}f} s"
+    """Return a part of a time with the decimals of the whole time."""
+    return f"{value:.{_decimals(whole)}f} s"
 
 
 def _count(number: int, noun: str) -> str:
@@ -157,7 +161,8 @@ def logged_trial(run: Run, trial: int) -> TrialPackets:
     """Return the recorded packet log of a trial."""
     record = _record(run, trial)
     system = _system(run, record["system"])
-    log = packet_records.read_packets(trial_folder(run.folder, trial))
+    links = link_count(system.topology)
+    log = packet_records.read_packets(trial_folder(run.folder, trial), links)
     flows = run.flows[run.flows["trial"] == trial]
     events = run.events[run.events["trial"] == trial]
     return TrialPackets(trial, system.topology, log, ports_of(system), flows, events)
@@ -224,9 +229,15 @@ def ports_of(system: System) -> Ports:
     return Ports(heads, rate_bps, burst_s, delay_s)
 
 
+def completed(flows: pandas.DataFrame) -> pandas.DataFrame:
+    """Return the flows that completed, with times of their start and end."""
+    took_s = flows["end_s"] - flows["start_s"]
+    return flows[(flows["status"] == COMPLETED) & numpy.isfinite(took_s)]
+
+
 def slowest(flows: pandas.DataFrame, count: int) -> pandas.DataFrame:
     """Return the completed flows with the largest slowdown, or without slowdowns the longest."""
-    done = flows[(flows["status"] == COMPLETED) & flows["end_s"].notna()]
+    done = completed(flows)
     took_s = done["end_s"] - done["start_s"]
     order = done["slowdown"].where(done["slowdown"].notna(), took_s)
     return done.loc[order.sort_values(ascending=False, kind="stable").index[:count]]

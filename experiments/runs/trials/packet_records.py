@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy
 
 from pillarbox.experiments.models.fluid.ideal import TCP_IP_BYTES
-from pillarbox.experiments.models.packets.packet_log import PacketLog
+from pillarbox.experiments.models.packets.packet_log import NO_LINK, PacketLog
 from pillarbox.experiments.models.workloads.flows import FlowResult
 from pillarbox.experiments.runs.plans.experiment import System
 from pillarbox.topos.base.errors import PillarboxError, require
@@ -122,8 +122,11 @@ def has_packets(trial: Path) -> bool:
     return (trial / FILE).is_file()
 
 
-def read_packets(trial: Path) -> PacketLog:
-    """Return the packet log in a trial's folder; raise PillarboxError if it has none."""
+def read_packets(trial: Path, links: int) -> PacketLog:
+    """Return the packet log in a trial's folder, of a network with this number of directed links.
+
+    Raises PillarboxError if there is no packet log, or if it is damaged.
+    """
     import pandas
 
     file = trial / FILE
@@ -136,5 +139,18 @@ def read_packets(trial: Path) -> PacketLog:
         found = pandas.read_parquet(file).astype(KINDS)
     except (OSError, LookupError, NotImplementedError, TypeError, ValueError) as error:
         raise PillarboxError(f"{file} cannot be read: {error}") from None
-    columns = (found[name].to_numpy() for name in KINDS)
-    return PacketLog(*columns)
+    log = PacketLog(*(found[name].to_numpy() for name in KINDS))
+    problem = _problem_of(log, links)
+    require(not problem, f"{file} is damaged: {problem}")
+    return log
+
+
+def _problem_of(log: PacketLog, links: int) -> str:
+    """Return the reason why a packet log cannot be explained; empty if there is none."""
+    if not numpy.isfinite(log.at_s).all() or (numpy.diff(log.at_s) < 0).any():
+        return "its rows are not in the order of time"
+    if ((log.link < NO_LINK) | (log.link >= links)).any():
+        return f"it has links that the network does not have (0 to {links - 1})"
+    if ((log.first < 0) | (log.end < log.first) | (log.bytes < 0)).any():
+        return "it has packets of a negative size"
+    return ""

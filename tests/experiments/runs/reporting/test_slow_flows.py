@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,17 @@ def test_a_sentence_has_the_largest_parts_and_their_places() -> None:
         "0.20 s until lost data took another path (cut 0.0 s0), "
         "0.10 s in fast recovery after late packets, 0.01 s in 2 smaller parts"
     )
+
+
+def test_parts_that_round_to_zero_are_left_out() -> None:
+    parts = (NamedPart("sending", 2.41, "h0-eth0", 0.0, ""), NamedPart("machine", 0.004, "", 0, ""))
+    assert "smaller" not in replace(EXPLANATION, parts=parts).sentence()
+
+
+def test_flows_without_times_are_not_explained(tmp_path: Path) -> None:
+    one = simulated_trial(records.load(written(tmp_path / "run")), 0)
+    damaged = one.flows.assign(start_s=[0.0, float("nan"), 0.0], end_s=[1.0, 1.0, float("inf")])
+    assert slowest(damaged, 3)["flow"].tolist() == damaged["flow"].tolist()[:1]
 
 
 def test_json_has_all_parts() -> None:

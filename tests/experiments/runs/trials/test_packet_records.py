@@ -28,6 +28,7 @@ SOURCE, DESTINATION = map(SYSTEM.topology.ipv4, (0, 3))
 PORT, LISTENER = 40_000, 50_000
 ENDS = ("source", "destination", "source_port", "destination_port")
 BARRIER_S = 100.0
+LINKS = 6  # number of directed links of a network whose packets are logged
 BEGIN = (1 << 32) - 1000  # the first sequence number; the flow's data pass 0
 RESULTS = [
     FlowResult(Flow(0, 1, 2), "generator", source_port=None),
@@ -98,7 +99,7 @@ def test_each_segment_of_a_super_packet_has_headers() -> None:
 def test_a_written_log_is_read_again(tmp_path: Path) -> None:
     log = log_of(sighting(0.1, NO_LINK, 10), sighting(0.2, 5, 10))
     write_packets(tmp_path / FILE, log)
-    for column, again in zip(log, read_packets(tmp_path), strict=True):
+    for column, again in zip(log, read_packets(tmp_path, LINKS), strict=True):
         assert column.tolist() == again.tolist()
 
 
@@ -119,7 +120,33 @@ def test_only_tcp_on_one_machine_is_logged(system: System) -> None:
 
 def test_missing_and_damaged_logs_are_sentences(tmp_path: Path) -> None:
     with pytest.raises(PillarboxError, match="--log-packets"):
-        read_packets(tmp_path)
+        read_packets(tmp_path, LINKS)
     (tmp_path / FILE).write_bytes(b"PAR1")
     with pytest.raises(PillarboxError, match="cannot be read"):
-        read_packets(tmp_path)
+        read_packets(tmp_path, LINKS)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"at_s": [0.2, 0.1]}, "order of time"),
+        ({"at_s": [0.1, numpy.inf]}, "order of time"),
+        ({"link": [NO_LINK, LINKS]}, "links that the network does not have"),
+        ({"link": [NO_LINK - 1, 0]}, "links that the network does not have"),
+        ({"first": [-1, 0]}, "negative size"),
+        ({"end": [9, -1]}, "negative size"),
+        ({"bytes": [-1, 9]}, "negative size"),
+    ],
+)
+def test_packets_that_no_network_sends_are_a_sentence(
+    tmp_path: Path, changes: dict[str, list[float]], words: str
+) -> None:
+    log = log_of(sighting(0.1, NO_LINK, 10), sighting(0.2, LINKS - 1, 10))
+    write_packets(tmp_path / FILE, log)
+    read_packets(tmp_path, LINKS)
+    write_packets(
+        tmp_path / FILE,
+        log._replace(**{name: numpy.array(column) for name, column in changes.items()}),
+    )
+    with pytest.raises(PillarboxError, match=words):
+        read_packets(tmp_path, LINKS)
