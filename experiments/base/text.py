@@ -51,6 +51,15 @@ def _escaped(found: re.Match[str]) -> str:
     return letter.encode("unicode_escape").decode()
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number and its noun.
+
+    >>> counted(1, "job"), counted(2, "job")
+    ('1 job', '2 jobs')
+    """
+    return f"{number} {noun}" + ("s" if number != 1 else "")
+
+
 def columns(rows: Iterable[Sequence[str]], numbers: Collection[int] = ()) -> str:
     """Return rows of cells as an aligned text table; columns in `numbers` are right-aligned.
 

@@ -160,7 +160,11 @@ def given_options(values: Mapping[str, Any]) -> dict[str, Any]:
     metavar="RUN",
     help="Write the iteration of a live run, with measured times, into the directory of --out.",
 )
-@click.option("--trial", type=int, help="Trial of --ran (default: the first completed one).")
+@click.option(
+    "--trial",
+    type=click.IntRange(min=1),
+    help="Number of the trial of --ran, counted from 1 (default: the first completed one).",
+)
 @json_option(
     *("topology", "algorithm", "routing", "rate_mbit", "iteration_s", "parts", "ranks"),
     *("critical_path", "sent_bytes", "formula_bytes", "files", "jobs", "bound_s"),
@@ -253,7 +257,7 @@ def _write_measured_trace(ran: Path, trial: int | None, out: Path, as_json: bool
     from pillarbox.experiments.runs.trials.records import load
     from pillarbox.experiments.runs.trials.training_results import measured_trace
 
-    trace, times_us = measured_trace(load(ran), trial)
+    trace, times_us = measured_trace(load(ran), None if trial is None else trial - 1)
     files = list(map(str, write_trace(trace, out, times_us=times_us)))
     answer(as_json, {"files": files}, "\n".join(files))
 
@@ -303,7 +307,7 @@ def _job_as_json(topology: Topology, one: JobTimes) -> dict[str, Any]:
 
 def _jobs_text(topology: Topology, plan: IterationPlan, jobs: Sequence[JobTimes]) -> str:
     """Return several jobs as text: the time of an iteration alone and together."""
-    from pillarbox.experiments.base.text import columns
+    from pillarbox.experiments.base.text import columns, counted
 
     rows = [["job", "ranks", "servers", "alone, s", "together, s", "slowdown", "waiting"]]
     for one in jobs:
@@ -314,7 +318,8 @@ def _jobs_text(topology: Topology, plan: IterationPlan, jobs: Sequence[JobTimes]
         times = (f"{one.alone_s:.3g}", f"{one.together_s:.3g}", f"{one.slowdown:.3f}")
         count = str(len(one.servers))
         rows.append([one.job.name, count, " ".join(shown), *times, f"{waiting:.0%}"])
-    title = f"{topology.spec}: {plan.graph.ranks} ranks, {len(jobs)} jobs, {plan.algorithm}"
+    counts = counted(plan.graph.ranks, "rank"), counted(len(jobs), "job")
+    title = f"{topology.spec}: {', '.join(counts)}, {plan.algorithm}"
     return f"{title}\n\n{columns(rows, (1, 3, 4, 5, 6))}"
 
 
@@ -327,7 +332,7 @@ def _iteration_text(
 ) -> str:
     """Return an iteration as text: its time, the parts of each rank, bytes and critical path."""
     from pillarbox.experiments.base import units
-    from pillarbox.experiments.base.text import columns, records
+    from pillarbox.experiments.base.text import columns, counted, records
 
     total_s = times.total_s or 1.0
     shares = ", ".join(
@@ -350,7 +355,7 @@ def _iteration_text(
         for label, count in plan.bytes_by_label().items()
     ]
     lines = [
-        f"{topology.spec}: {plan.graph.ranks} ranks, {plan.algorithm}",
+        f"{topology.spec}: {counted(plan.graph.ranks, 'rank')}, {plan.algorithm}",
         f"iteration      {units.time(times.total_s)}",
         f"lower bound    {units.time(bound_s)}, by computations and the servers' ports",
         f"mean of ranks  {shares}",

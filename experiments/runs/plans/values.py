@@ -164,12 +164,17 @@ def guessed(name: str, text: str) -> Any:
     >>> guessed("skew", "1.2")
     1.2
     """
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        return text
+    found = json_or_text(text)
     is_address = isinstance(found, float) and not name.endswith(UNITS)
     return text if is_address else found
+
+
+def json_or_text(text: str) -> Any:
+    """Return the value of a JSON text, or the text if it is no JSON."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
 
 
 def job_options(text: str) -> dict[str, Any]:
@@ -177,6 +182,8 @@ def job_options(text: str) -> dict[str, Any]:
 
     >>> job_options("tp=4 pp=2 name=large"), job_options("tp=4,pp=2")
     ({'tp': 4, 'pp': 2, 'name': 'large'}, {'tp': 4, 'pp': 2})
+    >>> job_options("operation=all-reduce bytes=1e6")
+    {'operation': 'all-reduce', 'bytes': 1000000.0}
     """
     found = {}
     for word in filter(None, re.split(r"[,\s]+(?=[\w-]+=)", text.strip())):
@@ -186,7 +193,7 @@ def job_options(text: str) -> dict[str, Any]:
             f"{word!r} is no option of a job: write NAME=VALUE, such as 'tp=4 pp=2'",
         )
         name = name.replace("-", "_")
-        found[name] = value if name == "name" else guessed(name, value)
+        found[name] = value if name == "name" else json_or_text(value)
     require(bool(found), "a job has no options: write them as 'tp=4 pp=2'")
     return found
 

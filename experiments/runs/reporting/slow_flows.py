@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy
 import pandas
 
+from pillarbox.experiments.base.text import counted
 from pillarbox.experiments.lab.linux.shaping import catch_up_s, checked_delay, port_mtu
 from pillarbox.experiments.models.fluid.directed_links import (
     end_of,
@@ -117,7 +118,9 @@ class Explanation:
         rest = rows[len(shown) :]
         rest_s = sum(sum_s for _, sum_s in rest)
         if round(rest_s, _decimals(self.seconds)):
-            texts.append(f"{_seconds(rest_s, self.seconds)} in {_count(len(rest), 'smaller part')}")
+            texts.append(
+                f"{_seconds(rest_s, self.seconds)} in {counted(len(rest), 'smaller part')}"
+            )
         return ", ".join(texts)
 
 
@@ -131,15 +134,11 @@ def _seconds(value: float, whole: float) -> str:
     return f"{value:.{_decimals(whole)}f} s"
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("s" if number > 1 else "")
-
-
 def _text(part: NamedPart) -> str:
     if part.kind in WHOLE:
         return WHOLE[part.kind]
     if part.kind == critical_path.WAITING:
-        return f"waiting at {part.port} behind {_count(max(1, round(part.flows)), 'flow')}"
+        return f"waiting at {part.port} behind {counted(max(1, round(part.flows)), 'flow')}"
     if part.kind == critical_path.REROUTING:
         return f"until lost data took another path ({part.fault})"
     loss = f"after a drop at {part.port}" if part.port else "after late packets"

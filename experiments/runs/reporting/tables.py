@@ -26,6 +26,7 @@ from pillarbox.experiments.runs.trials.summary import (
     MEASURES,
     Measure,
     aa_check_sentences,
+    compared_systems,
     doubts,
     main_measure,
     value_and_interval,
@@ -202,7 +203,8 @@ def summary(found: RunContents) -> Table:
     if arrive:
         known = found.run.trials
         measures = [one for one in ARRIVED if known[one.column].notna().any()]
-    first, *others = found.systems or [""]
+    first = next(iter(found.systems), "")
+    others = compared_systems(found.plan) if found.plan else []
     columns = [
         "system",
         "valid trials",
@@ -222,7 +224,9 @@ def summary(found: RunContents) -> Table:
         ]
         failures = str(int(own.trials["failed_flows"].fillna(0).sum()))
         cells = [system, f"{valid} of {len(own.records)}", *means, failures]
-        cells += [_ratio_to_first(found, system, first, main)] if others else []
+        compared = system in others
+        ratio = _ratio_to_first(found, system, first, main) if compared else ""
+        cells += [ratio] if others else []
         rows.append(Row(cells, doubtful=not valid))
         rows += [
             Row([*cells, *[""] * (len(columns) - len(cells))], doubtful=True)
@@ -263,8 +267,6 @@ def _mean_with_interval(found: Estimate, scale: float = 1.0) -> str:
 
 def _ratio_to_first(found: RunContents, system: str, first: str, main: Measure) -> str:
     """Return the ratio of a system's main measure to that of the first, over common repeats."""
-    if system == first:
-        return ""
     ratio = compare(values(found.run, system, main.column), values(found.run, first, main.column))
     if not ratio.ratio.repeats:
         return units.MISSING

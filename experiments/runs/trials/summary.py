@@ -27,6 +27,7 @@ from pillarbox.experiments.runs.trials.statistics import (
 from pillarbox.hosts.base.file_ownership import is_machine_root
 
 if TYPE_CHECKING:
+    from pillarbox.experiments.runs.plans.experiment import Experiment
     from pillarbox.experiments.runs.trials.records import Run
 
 
@@ -123,6 +124,15 @@ def arrive(run: Run) -> bool:
     return run.manifest["plan"]["workload"].get("arrivals") is not None
 
 
+def compared_systems(plan: Experiment) -> list[str]:
+    """Return the systems that are compared with the first one: those that run the same jobs.
+
+    `job_slowdowns` compares a job alone with the same job next to the other jobs.
+    """
+    first, *others = plan.systems
+    return [one.name for one in others if one.job == first.job]
+
+
 def values(run: Run, system: str, column: str, *, valid: bool = True) -> dict[int, float]:
     """Return a column's values of a system's valid (or invalid) trials, by repeat."""
     trials = run.trials  # The table is cached: it is read once for all systems and columns.
@@ -137,7 +147,7 @@ def _summary(run: Run, system: str, first: str, main: Measure) -> Summary:
     of_system = run.of(system)
     trials = of_system.trials
     against = None
-    if system != first:
+    if system in compared_systems(run.plan):
         against = compare(values(run, system, main.column), values(run, first, main.column))
 
     def estimates(valid: bool) -> dict[str, Estimate]:

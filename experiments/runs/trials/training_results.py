@@ -92,8 +92,8 @@ def measured_trace(run: Run, number: int | None) -> tuple[Trace, dict[tuple[int,
     trial = completed[0] if number is None else number
     require(
         trial in completed,
-        f"trial {trial} of {run.folder} has no completed training iteration: choose one of "
-        f"{', '.join(map(str, completed))}",
+        f"trial {trial + 1} of {run.folder} has no completed training iteration: choose one of "
+        f"{', '.join(str(one + 1) for one in completed)}",
     )
     rows = nodes[nodes.trial == trial]
     name = rows.system.iloc[0]

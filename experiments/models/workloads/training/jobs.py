@@ -35,10 +35,10 @@ class Job(NamedTuple):
 
 
 def whole_number(options: Mapping[str, Any], name: str, usual: int, most: int) -> int:
-    """Return an option that is a whole number from 1 to `most`."""
+    """Return an option that is a whole number from 1 to `most`; it may be written as 1e6."""
     value = options.get(name, usual)
     require(
-        type(value) is int and 1 <= value <= most,
+        type(value) in (int, float) and 1 <= value <= most and value == int(value),
         f"the option {name} is a whole number from 1 to {most:,}, not {value!r}",
     )
     return int(value)

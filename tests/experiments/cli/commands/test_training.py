@@ -90,7 +90,7 @@ def test_random_placement_is_slower_in_a_tree() -> None:
 
 
 def test_jobs_of_separate_switches_do_not_slow_each_other_down() -> None:
-    jobs = ("--job", "tp=4 dp=1", "--job", "operation=all-reduce bytes=400000 ranks=4 name=sums")
+    jobs = ("--job", "tp=4 dp=1", "--job", "operation=all-reduce bytes=4e5 ranks=4 name=sums")
     found = answered("dcell,4,1", *jobs, *SMALL, "--placement", "paper")
     assert [one["job"] for one in found["jobs"]] == ["0", "sums"]
     assert [one["servers"][0] for one in found["jobs"]] == ["0.0", "1.0"]
@@ -118,6 +118,8 @@ def test_options_are_those_of_the_transformer() -> None:
         (["--skew", "1"], "describes the gate of experts: set experts or ep"),
         (["--skew", "-1", "--ep", "2"], "from 0 to 10, not -1"),
         (["--trace", "a.%d.et", "--skew", "1"], "the option skew describes a transformer"),
+        (["--job", "operation=broadcast bytes=1.5"], "bytes is a whole number from 1 to"),
+        (["--job", "operation=broadcast bytes=NaN"], "bytes is a whole number from 1 to"),
         (["--pytorch"], "the option pytorch needs a trace"),
         (["--algorithm", "bml2"], "no algorithm 'bml2'"),
         (["--routing", "none"], "has no routing 'none'"),
@@ -132,7 +134,7 @@ def test_bad_input(arguments: list[str], words: str) -> None:
 def test_trace_of_a_run_has_its_times(tmp_path: Path) -> None:
     done = run(ITERATION, tmp_path / "run", measure=FakeIterations())
     out = tmp_path / "measured"
-    told = CliRunner().invoke(command, ["--ran", str(done.folder), "--trial", "1", "-o", str(out)])
+    told = CliRunner().invoke(command, ["--ran", str(done.folder), "--trial", "2", "-o", str(out)])
     assert told.exit_code == 0, told.exception
     model = Transformer(**SMALL_MODEL)
     assert len(told.output.splitlines()) == model.ranks
@@ -141,7 +143,7 @@ def test_trace_of_a_run_has_its_times(tmp_path: Path) -> None:
     computing = [node for node in found.ranks[0] if node.kind == COMPUTE]
     assert {node.duration_us for node in computing} == {round(STEP_S * 1e6)}
     for arguments, words in (
-        (["--trial", "9", "-o", str(out)], "trial 9 of .* has no completed training iteration"),
+        (["--trial", "9", "-o", str(out)], "trial 9 of .* has no .*: choose one of 1, 2, 3, 4$"),
         ([], "needs --out DIR"),
         (["tree,2,2", "-o", str(out)], "takes no SPEC"),
     ):

@@ -24,7 +24,7 @@ from pillarbox.experiments.runs.trials.diff import text_of as difference_text
 from pillarbox.experiments.runs.trials.experiment_run import run
 from pillarbox.experiments.runs.trials.job_slowdowns import job_slowdowns, slowdowns_in
 from pillarbox.experiments.runs.trials.order import TrialMeasurements, TrialOrder
-from pillarbox.experiments.runs.trials.summary import COMPLETION, main_of, text_of
+from pillarbox.experiments.runs.trials.summary import COMPLETION, compared_systems, main_of, text_of
 from pillarbox.experiments.runs.trials.training_results import measured_trace
 from pillarbox.experiments.runs.trials.trial_process import TrialDisplay
 from pillarbox.topos.base.errors import PillarboxError
@@ -197,6 +197,10 @@ def test_jobs_run_together_and_alone(tmp_path: Path) -> None:
     assert second.alone_s.value == pytest.approx(ended / 2)
     assert [row.cells[1] for row in jobs_table(read(tmp_path / "run")).rows] == ["a", "b"]
     assert "together, s" in text_of(found)
+    assert "against a tree" not in text_of(found)
+    assert tables.summary(read(tmp_path / "run")).columns[-1] == "failed flows"
+    systems += (replace(systems[0], label="", network="bcube,2,1"),)
+    assert compared_systems(with_jobs_alone(replace(mixed, systems=systems))) == ["bcube,2,1"]
     trace, _ = measured_trace(found, None)
     assert len(trace.ranks) in (2, 4)
 
