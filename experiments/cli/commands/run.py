@@ -66,7 +66,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
     "--log-packets",
     is_flag=True,
     default=None,
-    help="Log the times of all packets, so that `why-slow` can explain flows.",
+    help="Log the times of all TCP packets for `why-slow` (on one machine, Linux 6.6).",
 )
 @click.option("--out", type=FOLDER, help="Output directory (must not exist).")
 @click.option(

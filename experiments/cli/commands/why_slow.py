@@ -25,22 +25,23 @@ FLOWS = 10  # number of flows that are explained if none is given
 @click.option(
     "--simulated",
     is_flag=True,
-    help="Explain the same flows in a packet simulation; needs no packet log.",
+    help="Explain the same TCP flows in a packet simulation, for runs without a packet log.",
 )
 @click.option(
     "--perfetto",
     type=FILE,
     metavar="FILE",
-    help="File for a trace of the trial, to open at https://ui.perfetto.dev.",
+    help="Write all flows, faults and queues of the trial as a trace for https://ui.perfetto.dev.",
 )
 @json_option("flows", "trace")
 def command(
     run: Path, flow: int | None, trial: int, simulated: bool, perfetto: Path | None, as_json: bool
 ) -> None:
-    """Explain why a flow of a run was slow; without FLOW, the ten slowest flows of a trial.
+    """Explain the completion time of a flow in parts that add up: waiting, losses, own data.
 
-    The parts of the answer add up to the flow's completion time (docs/why-slow.md). A live run
-    needs the packet log of `run --log-packets`.
+    RUN is a folder that `run --log-packets` has written, FLOW a number from its flows.csv. Without
+    FLOW, the ten completed flows with the largest slowdown are explained. Meaning of the parts:
+    docs/why-slow.md.
 
     \b
     sudo ./pillarbox run fct --log-packets
