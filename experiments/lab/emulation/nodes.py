@@ -343,14 +343,11 @@ class LabIntf(Intf):
         **others: Any,
     ) -> dict[str, Any]:
         """Set an interface's address, state and rate; delay and loss apply to the whole cable."""
+        results: dict[str, Any] = super().config(mac=mac, ip=ip, ifconfig=ifconfig, up=up)
         refuse_options(others)
-        results: dict[str, Any] = super().config(mac=mac, ip=ip, ifconfig=ifconfig, up=None)
-        with fabric().last_in_batch():
-            if self.link is not None:
+        if self.link is not None:
+            with fabric().last_in_batch():
                 self.link.shape(self, bw, delay, jitter, loss, max_queue_size)
-            # After the shape: the queue of an interface that is up can be replaced only when all
-            # processors have left the old one.
-            self.setParam(results, "isUp", up=up)
         return results
 
     def ifconfig(self, *args: Any) -> str:
