@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from pillarbox.experiments.lab.emulation import packet_log
 from pillarbox.experiments.lab.emulation.packet_log import PacketRecorder
-from pillarbox.experiments.lab.observe import packet_log
 from pillarbox.experiments.lab.traffic.generator import Generator
 from pillarbox.experiments.models.packets import critical_path
 from pillarbox.experiments.models.packets.critical_path import CriticalPaths, FlowToExplain
