@@ -40,7 +40,6 @@ from pillarbox.experiments.apps.teaching.similarity import (
 )
 from pillarbox.experiments.base.files import output_folder
 from pillarbox.experiments.base.text import printable
-from pillarbox.experiments.runs.reporting.report_page import rendered
 from pillarbox.experiments.runs.trials import manifest, store
 from pillarbox.topos.base.errors import PillarboxError, require
 
@@ -237,6 +236,8 @@ def _known_marks(before: Any, lab: str, word: str) -> Known:
 
 def write_class_report(made: ClassMarks, folder: Path) -> None:
     """Write a graded class's marks.csv, marks.json and class.html, and a page for each student."""
+    from pillarbox.experiments.runs.reporting.report_page import rendered
+
     write_marks(made, folder)
     with _errors_of_writing(folder):
         store.write_text(

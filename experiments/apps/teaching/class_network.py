@@ -25,7 +25,6 @@ from pillarbox.experiments.base.files import output_folder
 from pillarbox.experiments.base.text import columns, printable
 from pillarbox.experiments.lab.emulation.packet_tracing import MOST_PAIRS
 from pillarbox.experiments.runs.plans.fault_schedule import nodes_of
-from pillarbox.experiments.runs.reporting.report_page import rendered
 from pillarbox.experiments.runs.trials.store import write_text
 from pillarbox.hosts.base.algorithms import algorithms
 from pillarbox.hosts.base.failures import Failures
@@ -307,6 +306,9 @@ class ClassNetwork:
 
     def write(self, reload_s: int = 0) -> None:
         """Write the page and the points; a browser loads the page again every `reload_s`."""
+        # Imported here: pandas starts a thread, and a lab without root begins as a single thread.
+        from pillarbox.experiments.runs.reporting.report_page import rendered
+
         rows = self.ranking()
         text = io.StringIO()
         table = csv.writer(text, lineterminator="\n")

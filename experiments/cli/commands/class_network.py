@@ -78,15 +78,15 @@ def command(
     seats = class_network.assigned_seats(topology, folder, seed)
     routing = class_network.standard_routing(topology, routing)
     place = lab_registry.create_lab_folder()
-    sandbox.enter()
-    from pillarbox.experiments.lab.emulation.lab import Lab
-    from pillarbox.experiments.lab.emulation.local_fabric import LocalFabric
-    from pillarbox.experiments.runs.control import prompt
-    from pillarbox.experiments.runs.control.service import Service
-
     with ExitStack() as stack:
-        detached.end_lab_on_sigterm()
         stack.callback(lab_registry.remove_lab_folder, place)
+        sandbox.enter()
+        from pillarbox.experiments.lab.emulation.lab import Lab
+        from pillarbox.experiments.lab.emulation.local_fabric import LocalFabric
+        from pillarbox.experiments.runs.control import prompt
+        from pillarbox.experiments.runs.control.service import Service
+
+        detached.end_lab_on_sigterm()
         class_network.check_seal()
         settings = class_network.lab_settings(seats, routing, place.folder)
         lab = stack.enter_context(

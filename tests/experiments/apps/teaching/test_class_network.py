@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -175,6 +176,13 @@ def test_standard_routing_has_the_header_of_students(spec: str, routing: str, pa
 
 def test_trace_records_of_a_round_are_complete() -> None:
     assert MOST_PAIRS * MOST_VISITS <= TRACES
+
+
+def test_command_has_one_thread_before_it_creates_a_user_namespace() -> None:
+    module = "pillarbox.experiments.apps.teaching.class_network"
+    count = f"import os, {module}; print(len(os.listdir('/proc/self/task')))"
+    ran = subprocess.run([sys.executable, "-c", count], capture_output=True, text=True, check=True)
+    assert ran.stdout == "1\n"
 
 
 # -- live ----------------------------------------------------------------------------------------
