@@ -152,6 +152,10 @@ def _run(arguments: list[str] | None) -> NoReturn:
         if arguments is None:
             _install_part(error)
         _exit_with_error(missing(error))
+    except PermissionError as error:
+        if error.filename is None:
+            raise
+        _exit_with_error(f"{error.filename} is not accessible to this user: {error.strerror}")
     except click.Abort:
         _exit_with_error("stopped")
 

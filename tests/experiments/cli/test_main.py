@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from pathlib import Path
@@ -41,6 +42,20 @@ def test_a_capture_is_not_written_over(tmp_path: Path) -> None:
         main(["capture", "-o", str(there)])
     assert caught.value.code == 2
     assert there.read_bytes() == b"kept"
+
+
+def test_a_file_that_this_user_may_not_read_is_named(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), "/root/x")
+
+    monkeypatch.setattr(cli, "main", refused)
+    with pytest.raises(SystemExit) as caught:
+        cli_module.main([])
+    assert caught.value.code == 2
+    said = capfd.readouterr().err
+    assert said == "pillarbox: /root/x is not accessible to this user: Permission denied\n"
 
 
 def test_a_stream_of_frames_leaves_no_place_for_json(capfd: pytest.CaptureFixture[str]) -> None:
