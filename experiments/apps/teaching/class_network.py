@@ -43,6 +43,7 @@ PAGE, POINTS = "class-network.html", "class-network.csv"
 STANDARD = "standard"  # name of a server without a student
 SILENT_S = 0.5  # time without an arrival after which the packets of a round are lost, in seconds
 REPAIRS = ("heal", "revive", "cable")  # commands of a file of faults that are not faults
+LONGEST_ROUND = 9  # maximum number of digits of a round in a file of faults
 FAULT_COMMANDS = (*VERBS, *REPAIRS)
 PAUSE_S = 1.0  # interval between two rounds, in seconds
 RELOAD_S = 2  # interval at which a browser loads the page again, in seconds
@@ -116,7 +117,8 @@ def read_faults(topology: Topology, file: Path) -> dict[int, list[str]]:
         verb = command.split()[0] if command.strip() else ""
         place = f"line {number} of {file}"
         form = "write a round and a command, such as: 3 cut 0.3-4.0"
-        require(when.isdecimal() and int(when) > 0, f"{place} begins with no round: {form}")
+        is_round = when.isdecimal() and len(when) <= LONGEST_ROUND and int(when) > 0
+        require(is_round, f"{place} begins with no round: {form}")
         require(verb in FAULT_COMMANDS, f"{place} has no command of faults: {form}")
         if verb not in REPAIRS:
             try:
@@ -246,11 +248,17 @@ class ClassNetwork:
             yield f"round {self.rounds}: {arrived} of {len(self.packets)} packets arrived"
 
     def _execute(self, command: str) -> str:
-        """Run a command of the prompt in the lab; return its answer."""
+        """Run a command of the prompt in the lab; return its answer, or why the lab refuses it.
+
+        The next rounds run nevertheless: a class waits for them.
+        """
         from pillarbox.experiments.runs.control.verbs import answer
 
         verb, *words = command.split()
-        return answer(self.lab, verb, words).said
+        try:
+            return answer(self.lab, verb, words).said
+        except PillarboxError as error:
+            return f"{command} failed: {error}"
 
     def run_until_stopped(self) -> None:
         """Run rounds, and write the page after each, until `stop` is set."""

@@ -6,6 +6,8 @@ import csv
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -14,6 +16,7 @@ from pillarbox import topos
 from pillarbox.experiments.apps.teaching.class_network import (
     PAGE,
     POINTS,
+    ClassNetwork,
     assigned_seats,
     packet_format,
     read_faults,
@@ -23,6 +26,7 @@ from pillarbox.experiments.apps.teaching.class_router import MOST_VISITS
 from pillarbox.experiments.base.interpreter import module_command
 from pillarbox.experiments.cli.commands.class_network import command
 from pillarbox.experiments.lab.emulation.packet_tracing import MOST_PAIRS
+from pillarbox.experiments.runs.control import verbs
 from pillarbox.hosts.live.forwarder import TRACES
 from pillarbox.topos.base.errors import PillarboxError
 
@@ -131,6 +135,7 @@ def test_faults_are_read_by_round(tmp_path: Path) -> None:
     [
         ("cut 0.0-s0", "begins with no round"),
         ("0 cut 0.0-s0", "begins with no round"),
+        ("1" * 5000 + " cut 0.0-s0", "begins with no round"),
         ("1", "no command of faults"),
         ("1 ping 0.0 1.0", "no command of faults"),
         ("1 kill 7.7", "line 1 of"),
@@ -176,6 +181,27 @@ def test_standard_routing_has_the_header_of_students(spec: str, routing: str, pa
 
 def test_trace_records_of_a_round_are_complete() -> None:
     assert MOST_PAIRS * MOST_VISITS <= TRACES
+
+
+def test_refused_fault_does_not_end_the_rounds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise PillarboxError("0.0 is dead: revive it first (revive 0.0)")
+
+    def run_round(network: ClassNetwork) -> None:
+        network.rounds += 1
+
+    lab: Any = SimpleNamespace(topology=NETWORK)
+    monkeypatch.setattr(verbs, "answer", refused)
+    monkeypatch.setattr(ClassNetwork, "run_round", run_round)
+    monkeypatch.setattr(ClassNetwork, "write", lambda *_, **__: None)
+    lines = [*ClassNetwork(lab, [], tmp_path).run_rounds(2, {1: ["kill 0.0"]})]
+    assert lines == [
+        "round 1: kill 0.0 failed: 0.0 is dead: revive it first (revive 0.0)",
+        "round 1: 0 of 0 packets arrived",
+        "round 2: 0 of 0 packets arrived",
+    ]
 
 
 def test_command_has_one_thread_before_it_creates_a_user_namespace() -> None:
