@@ -58,6 +58,7 @@ def command(
         slowest,
     )
     from pillarbox.experiments.runs.trials import records
+    from pillarbox.experiments.runs.trials.summary import verdict_text
     from pillarbox.topos.base.errors import require
 
     found = records.load(run)
@@ -69,6 +70,9 @@ def command(
         chosen = chosen[chosen["flow"] == flow]
         require(len(chosen) > 0, f"flow {flow} of trial {trial} did not complete: see flows.csv")
     explanations = list(explained(one, chosen))
+    record = next(record for record in found.records if record["trial"] == one.trial)
+    if not simulated and not record["valid"]:
+        click.echo(f"pillarbox: trial {trial} is {verdict_text(record)}", err=True)
     lines = [each.line() for each in explanations]
     if perfetto is not None:
         every = explained(one, slowest(one.flows, len(one.flows)))

@@ -7,10 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 from click.testing import CliRunner, Result
 
 from pillarbox.experiments.cli.main import cli
+from pillarbox.experiments.models.packets.packet_log import PacketLog
 from pillarbox.experiments.runs.reporting.perfetto import trace_of
 from pillarbox.experiments.runs.reporting.slow_flows import (
     Explanation,
@@ -20,6 +22,7 @@ from pillarbox.experiments.runs.reporting.slow_flows import (
     slowest,
 )
 from pillarbox.experiments.runs.trials import records
+from pillarbox.experiments.runs.trials.packet_records import FILE, write_packets
 from pillarbox.topos.base.errors import PillarboxError
 from tests.experiments.runs.reporting.test_overlay import written
 
@@ -93,6 +96,19 @@ def test_a_simulation_explains_a_run_without_a_packet_log(tmp_path: Path) -> Non
         part["port"]: part["seconds"] for part in longest["parts"] if part["kind"] == "waiting"
     }
     assert max(waits, key=waits.__getitem__).startswith("s")
+
+
+def test_a_trial_that_is_not_valid_is_marked(tmp_path: Path) -> None:
+    folder = written(tmp_path / "run")
+    trial = records.trial_folder(folder, 0)
+    write_packets(trial / FILE, PacketLog(*(numpy.empty(0) for _ in PacketLog._fields)))
+    mark = "pillarbox: trial 1 is not valid: the CPU was overloaded"
+    assert mark not in run(folder).output
+    file = trial / records.TRIAL_FILE
+    verdict = {"valid": False, "verdict": {"reasons": ["the CPU was overloaded"]}}
+    file.write_text(json.dumps({**json.loads(file.read_text()), **verdict}))
+    assert mark in run(folder).output
+    assert mark not in run(folder, "--simulated").output
 
 
 @pytest.mark.parametrize(
