@@ -153,9 +153,11 @@ class _RankGroup:
                 os.kill(process.pid, signal.SIGKILL)
                 self._reap(process)
             self._kill_remaining_processes()
+            # A process that left the lab's reach may write without end.
+            deadline = time.monotonic() + END_S
             for stream in self._streams:
                 with suppress(OSError):  # standard output is closed
-                    while stream.pass_on():
+                    while stream.pass_on() and time.monotonic() < deadline:
                         continue
                 stream.close()
 
