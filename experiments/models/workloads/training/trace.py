@@ -80,7 +80,11 @@ class Trace:
 
     def members(self, group: str) -> tuple[int, ...]:
         """Return the ranks of a process group; all ranks for a group without a name."""
-        return self.groups[group] if group else tuple(range(len(self.ranks)))
+        return self.groups[group] if group else self._all_ranks
+
+    @cached_property
+    def _all_ranks(self) -> tuple[int, ...]:
+        return tuple(range(len(self.ranks)))
 
     @cached_property
     def messages(self) -> dict[Place, Place]:
@@ -138,7 +142,7 @@ class Trace:
         found: dict[Place, Operation] = {}
         for group, of_rank in of_group.items():
             members = self.members(group)
-            outside = next((rank for rank in of_rank if rank not in members), None)
+            outside = next(iter(sorted(of_rank.keys() - set(members))), None)
             require(
                 outside is None,
                 f"rank {outside} takes part in a collective operation of process group {group}, "
