@@ -23,6 +23,7 @@ SHOWN = r"\x1b]0;owned\x07\x1b[2J\u202e"
 WRITERS_OF_BYTES = {
     "experiments/lab/linux/unprivileged.py",
     "experiments/runs/control/detached.py",
+    "experiments/runs/control/server_ranks.py",
     "experiments/apps/cluster/flow_ends.py",
     "experiments/apps/teaching/control_compiler.py",
     "experiments/apps/cluster/dask_process.py",
