@@ -81,6 +81,8 @@ class ProgramGroup:
         deadline = time.monotonic() + END_S
         while True:
             folder.mkdir(exist_ok=True)
+            if not os.access(folder, os.W_OK):  # a dead lab's, of another user
+                raise PermissionError(errno.EACCES, "another user's control group has its name")
             try:
                 self._locks[folder] = _locked(folder)
                 if folder.is_dir():

@@ -14,6 +14,7 @@ import pytest
 
 from pillarbox.experiments.lab.linux import cgroups
 from tests.experiments.labs import PLANES, lab_of, wait_until
+from tests.experiments.users import as_ordinary_user
 
 MOST = 150  # processes, in these tests
 FORKS = """
@@ -128,6 +129,28 @@ def test_a_group_is_removed_once_its_owner_is_dead() -> None:
         os.waitpid(child, 0)
     cgroups.remove_dead([parent])
     assert not (parent / name).is_dir()
+
+
+@pytest.mark.root
+def test_a_group_of_another_user_is_left_alone() -> None:
+    """Names come from numbers of namespaces, which the kernel uses again."""
+    parent = cgroups.parent_of("pids")
+    if parent is None:
+        pytest.skip("the kernel offers no control group for pids")
+    folder = parent / f"{cgroups.NAME}roots-{os.getpid()}"
+    folder.mkdir()
+    try:
+        program = f"""
+from pillarbox.experiments.lab.linux import cgroups
+group = cgroups.ProgramGroup({folder.name!r})
+print(group.missing["pids"], group.procs_files)
+group.remove()
+"""
+        done = as_ordinary_user("-c", program)
+        assert (done.returncode, folder.is_dir()) == (0, True), done.stderr
+        assert done.stdout == "another user's control group has its name []\n"
+    finally:
+        folder.rmdir()
 
 
 def is_locked(folder: Path) -> bool:
