@@ -19,6 +19,8 @@ from pillarbox.topos.base.errors import PillarboxError, require
 CHECKOUT = Path(__file__).resolve().parents[2]  # Folder of the packages topos, hosts, experiments.
 IMPORT_FOLDER = Path(str(sys.modules["pillarbox"].__file__)).parents[1]  # For Python's path.
 PRIVATE_FOLDER = 0o700  # Mode of a folder that only its owner may open.
+SESSION_FOLDER = "XDG_RUNTIME_DIR"  # Environment variable with the folder of a user's session.
+TEMPORARY = Path("/tmp")  # Used without a session, as all processes of a user must agree.
 LONGEST_TOML = 1 << 20  # Upper bound for the size of a TOML file, in bytes.
 _IN_CHECKOUT = CHECKOUT / "vagrant" / "labs"
 _INSTALLED = CHECKOUT / "experiments" / "apps" / "teaching" / "sheets"
@@ -50,17 +52,27 @@ def private_folder(path: Path) -> Path:
     try:
         opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError as error:
-        raise PillarboxError(f"{path} is not a folder ({error.strerror}): remove it") from None
+        raise PillarboxError(
+            f"{path} is not a folder ({error.strerror}): {foreign_path_advice(path)}"
+        ) from None
     try:
         status = os.fstat(opened)
         require(
-            status.st_uid == os.geteuid(), f"{path} belongs to another user: remove it, or chown it"
+            status.st_uid == os.geteuid(),
+            f"{path} belongs to another user: {foreign_path_advice(path)}",
         )
         if not is_private(status):
             os.fchmod(opened, PRIVATE_FOLDER)
     finally:
         os.close(opened)
     return path
+
+
+def foreign_path_advice(path: Path) -> str:
+    """Return what to do about a path that is not this user's folder."""
+    if path.parent == TEMPORARY:  # there only root and the owner may remove a file
+        return f"set {SESSION_FOLDER} to a folder of your own, or let root remove the path"
+    return "remove it, or chown it"
 
 
 def is_private(status: os.stat_result) -> bool:
@@ -76,10 +88,12 @@ def runtime_folder() -> Path:
     if is_machine_root():
         return Path("/run/pillarbox")
     user = outside_user()
-    session = Path(f"/run/user/{user}")  # the systemd session's; a container has none
-    if session.is_dir() and session.stat().st_uid == os.geteuid():
-        return session / "pillarbox"
-    return Path(f"/tmp/pillarbox-{user}")
+    usual = f"/run/user/{user}"  # the systemd session's; a container has none
+    # After `su` the variable may name the folder of the former user.
+    for session in (Path(os.environ.get(SESSION_FOLDER) or usual), Path(usual)):
+        if session.is_absolute() and session.is_dir() and session.stat().st_uid == os.geteuid():
+            return session / "pillarbox"
+    return TEMPORARY / f"pillarbox-{user}"
 
 
 def toml_in(file: Path) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import resource
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -34,6 +34,17 @@ def forked(program: Callable[[], object], processor: int | None = None) -> int:
             sys.stderr.flush()
             os._exit(code)
     return child
+
+
+def with_variables(variables: Sequence[str], command: Sequence[str]) -> list[str]:
+    """Return the command that runs a program with further environment variables (``NAME=VALUE``).
+
+    >>> with_variables(["RANK=1"], ["python3", "train.py"])
+    ['env', 'RANK=1', 'python3', 'train.py']
+    """
+    # env(1) takes a path with an equals sign for a variable, a shell does not.
+    shell = ["sh", "-c", 'exec "$0" "$@"'] if "=" in command[0] else []
+    return ["env", *variables, *shell, *command]
 
 
 def ended(child: int) -> None:

@@ -75,7 +75,7 @@ def source_of(file: Path) -> bytes:
             NotPermittedError,
         )
     try:
-        with open(file, "rb", opener=_open_nonblocking) as opened:
+        with open(file, "rb", opener=open_nonblocking) as opened:
             require(
                 stat.S_ISREG(os.fstat(opened.fileno()).st_mode), f"{file} is not a regular file"
             )
@@ -94,7 +94,7 @@ def module_of(file: Path, source: bytes, name: str) -> ModuleType:
     return module
 
 
-def _open_nonblocking(path: str, flags: int) -> int:
+def open_nonblocking(path: str, flags: int) -> int:
     """Open a file in non-blocking mode; opening a named pipe would block otherwise."""
     return os.open(path, flags | os.O_NONBLOCK)
 

@@ -31,6 +31,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import chain, pairwise, zip_longest
 from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkProcess
 from typing import Any
 
 import pytest
@@ -145,7 +146,23 @@ def _run_parallel(
     items = sorted(items, key=lambda item: not _is_marked(item, "root"))
     live = sum(_is_marked(item, "root") for item in items)
     shares = Shares(len(items), workers, live)
-    pipes = [_start_worker(session, items, shares, worker) for worker in range(workers)]
+    started = [_start_worker(session, items, shares, worker) for worker in range(workers)]
+    processes, pipes = [process for process, _ in started], [pipe for _, pipe in started]
+    try:
+        left = _collect_reports(config, items, pipes, repeats)
+    except BaseException:  # Ctrl-C, for instance
+        for process in processes:
+            process.kill()
+        raise
+    if left:  # Tests that no worker has run, as workers have died.
+        assert len(left) < len(items), "all workers have died before their first test"
+        _run_parallel(session, left, workers, repeats)
+
+
+def _collect_reports(
+    config: Any, items: list[pytest.Item], pipes: list[Connection], repeats: Repeats
+) -> list[pytest.Item]:
+    """Log the reports of all workers until they end; return the tests that no worker has run."""
     left = dict(enumerate(items))
     running: dict[Connection, pytest.Item] = {}
     reports: dict[Connection, list[pytest.TestReport]] = defaultdict(list)
@@ -167,9 +184,7 @@ def _run_parallel(
                     ended = reports.pop(pipe)
                     if not repeats.holds_back(running.pop(pipe), ended):
                         _log(config, ended)
-    if left:  # Tests that no worker has run, as workers have died.
-        assert len(left) < len(items), "all workers have died before their first test"
-        _run_parallel(session, [*left.values()], workers, repeats)
+    return [*left.values()]
 
 
 def _log(config: Any, reports: list[pytest.TestReport]) -> None:
@@ -194,16 +209,17 @@ def _report_death(item: pytest.Item) -> None:
 
 def _start_worker(
     session: pytest.Session, items: list[pytest.Item], shares: Shares, worker: int
-) -> Connection:
+) -> tuple[ForkProcess, Connection]:
     parent_end, worker_end = FORKING.Pipe(duplex=False)
     with warnings.catch_warnings():
         # Python 3.12 and later warn of a fork with threads; numpy's threads idle and support forks.
         warnings.simplefilter("ignore", DeprecationWarning)
-        FORKING.Process(
+        process = FORKING.Process(
             target=_run_worker, args=(session, items, shares, worker, worker_end)
-        ).start()
+        )
+        process.start()
     worker_end.close()
-    return parent_end
+    return process, parent_end
 
 
 def _run_worker(

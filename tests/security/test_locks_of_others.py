@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from pillarbox.experiments.base import files
 from pillarbox.experiments.base.files import private_folder
 from pillarbox.experiments.lab.emulation import lab_registry
 from pillarbox.experiments.lab.linux import kernel_settings, shaping
@@ -105,7 +106,9 @@ def test_a_wait_names_the_holder_and_ends(
 
 @as_root
 @pytest.mark.parametrize("what", ["link", "file", "folder of another"])
-def test_a_prepared_folder_is_refused(what: str, tmp_path: Path) -> None:
+def test_a_prepared_folder_is_refused(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     place = tmp_path / "pillarbox"
     if what == "link":
         place.symlink_to(tmp_path)
@@ -114,8 +117,24 @@ def test_a_prepared_folder_is_refused(what: str, tmp_path: Path) -> None:
     else:
         place.mkdir()
         os.chown(place, STRANGER, STRANGER)
-    with pytest.raises(PillarboxError, match=r"is not a folder|belongs to another user"):
+    refused = r"(is not a folder|belongs to another user).*: "
+    with pytest.raises(PillarboxError, match=refused + "remove it, or chown it"):
         private_folder(place)
+    monkeypatch.setattr(files, "TEMPORARY", tmp_path)
+    with pytest.raises(PillarboxError, match=refused + "set XDG_RUNTIME_DIR to a folder of your"):
+        private_folder(place)
+
+
+def test_a_users_labs_are_in_the_folder_of_the_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "is_machine_root", lambda: False)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    assert files.runtime_folder() == tmp_path / "pillarbox"
+    for other in (str(tmp_path / "missing"), "", "."):
+        monkeypatch.setenv("XDG_RUNTIME_DIR", other)
+        monkeypatch.chdir(tmp_path)
+        assert not files.runtime_folder().absolute().is_relative_to(tmp_path)
 
 
 @as_root

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from pillarbox.experiments.base.files import private_folder, runtime_folder
+from pillarbox.experiments.base.files import foreign_path_advice, private_folder, runtime_folder
 from pillarbox.hosts.base.file_ownership import is_machine_root
 from pillarbox.hosts.linux.user_namespace import require_root_or_user_namespace
 from pillarbox.topos.base.errors import PillarboxError, require
@@ -69,7 +69,10 @@ def _exists() -> bool:
     if not os.path.lexists(LABS.parent):
         return False
     owner = LABS.parent.lstat().st_uid
-    require(owner == os.geteuid(), f"{LABS.parent} belongs to another user: remove it")
+    require(
+        owner == os.geteuid(),
+        f"{LABS.parent} belongs to another user: {foreign_path_advice(LABS.parent)}",
+    )
     return LABS.exists()
 
 

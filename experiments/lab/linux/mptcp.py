@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
+from pillarbox.experiments.base.processes import with_variables
 from pillarbox.experiments.lab.linux.namespaces import write_sysctl
 from pillarbox.hosts.linux import netlink
 from pillarbox.hosts.linux import netlink_numbers as nl
@@ -191,7 +192,7 @@ def lack_for_programs() -> str:
 
 def with_multipath(command: Sequence[str]) -> list[str]:
     """Return the command that runs a program with Multipath TCP in place of TCP."""
-    return ["env", f"LD_PRELOAD={library()}", *command]
+    return with_variables([f"LD_PRELOAD={library()}"], command)
 
 
 def line_with_multipath(line: str) -> str:

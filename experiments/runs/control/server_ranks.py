@@ -20,7 +20,12 @@ from typing import NamedTuple, NoReturn
 
 import click
 
-from pillarbox.experiments.base.processes import all_processes, forked, interrupt_deferred
+from pillarbox.experiments.base.processes import (
+    all_processes,
+    forked,
+    interrupt_deferred,
+    with_variables,
+)
 from pillarbox.experiments.runs.control.client import LabEntrance, entrance_anywhere
 from pillarbox.experiments.runs.control.server_program import end_as, run_on_server
 from pillarbox.hosts.linux.calls import readable
@@ -86,7 +91,7 @@ def run_ranks(
             for rank in ranks:
                 entrance = entrance_anywhere(folder, rank.server)
                 variables = [f"{name}={value}" for name, value in rank.variables.items()]
-                group.start(rank, entrance, ["env", mark, *variables, *program], user)
+                group.start(rank, entrance, with_variables([mark, *variables], program), user)
             while group.processes:
                 failure = group.step(SIGNAL_S)
                 if failure:

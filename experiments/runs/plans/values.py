@@ -193,6 +193,7 @@ def job_options(text: str) -> dict[str, Any]:
             f"{word!r} is no option of a job: write NAME=VALUE, such as 'tp=4 pp=2'",
         )
         name = name.replace("-", "_")
+        require(name not in found, f"the job {text.strip()!r} sets {name} twice: write it once")
         found[name] = value if name == "name" else json_or_text(value)
     require(bool(found), "a job has no options: write them as 'tp=4 pp=2'")
     return found

@@ -7,6 +7,8 @@ of a collective operation, attribute ``comm_size``, is that of a rank's data bef
 from __future__ import annotations
 
 import json
+import os
+import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +26,7 @@ from pillarbox.experiments.models.workloads.training.trace import (
     TraceNode,
     check_trace,
 )
+from pillarbox.hosts.base.load import open_nonblocking
 from pillarbox.topos.base.errors import PillarboxError, require
 
 if TYPE_CHECKING:
@@ -120,7 +123,11 @@ def _files_of(path: str, ranks: int | None) -> list[Path]:
 def _bytes_of(file: Path, most_bytes: int) -> bytes:
     """Return a file's content; raise PillarboxError if it is unreadable or too large."""
     try:
-        with file.open("rb") as opened:
+        with open(file, "rb", opener=open_nonblocking) as opened:
+            require(
+                stat.S_ISREG(os.fstat(opened.fileno()).st_mode),
+                f"{printable(str(file))} is not a regular file: name a file on a disk",
+            )
             content = opened.read(most_bytes + 1)
     except OSError as error:
         raise PillarboxError(f"{printable(str(file))} cannot be read: {error.strerror}") from None

@@ -152,6 +152,7 @@ def test_options_of_the_iteration_on_the_command_line() -> None:
         (("--ep", "4"), "there are 16 servers: choose ep of at most 2"),
         (("--job", "tp"), "'tp' is no option of a job"),
         (("--job", " "), "a job has no options"),
+        (("--job", "micro-batches=2 micro_batches=3"), "sets micro_batches twice"),
     ],
 )
 def test_wrong_options_of_the_iteration(options: tuple[str, ...], words: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -171,6 +172,12 @@ def test_enormous_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chakra_files, "MOST_FILE_BYTES", largest - 1)
     with pytest.raises(PillarboxError, match="is larger than"):
         read_trace(path)
+
+
+def test_pipe_instead_of_a_file_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "trace.0.et")
+    with pytest.raises(PillarboxError, match="is not a regular file"):
+        read_trace(str(tmp_path / "trace.%d.et"))
 
 
 def test_too_many_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
