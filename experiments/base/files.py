@@ -69,7 +69,7 @@ def private_folder(path: Path) -> Path:
 
 
 def foreign_path_advice(path: Path) -> str:
-    """Return what to do about a path that is not this user's folder."""
+    """Return the advice for a path that is not a folder of this user."""
     if path.parent == TEMPORARY:  # there only root and the owner may remove a file
         return f"set {SESSION_FOLDER} to a folder of your own, or let root remove the path"
     return "remove it, or chown it"
