@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -89,6 +90,17 @@ class Weights(click.ParamType):  # type: ignore[type-arg] # generic from click 8
             f"{value!r} are not weights: write one integer per machine, such as 2,1,1",
         )
         return tuple(map(int, words))
+
+
+class NumberRange(click.FloatRange):
+    """Parameter type of a number within bounds; refuses nan and inf, which FloatRange accepts."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        """Return the finite number, or raise click's error for a bad parameter."""
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{number} is not a finite number.", param, ctx)
+        return number
 
 
 SPEC = Spec()

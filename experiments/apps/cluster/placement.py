@@ -84,13 +84,14 @@ def _machine_by_rank(topology: Topology, machines: int, weights: Sequence[int]) 
         len(weights) == machines and min(weights) > 0,
         f"{machines} machines need {machines} weights above 0, not {','.join(map(str, weights))}",
     )
+    equal = len(set(weights)) == 1
     share = Fraction(topology.servers, sum(weights))
     ends = [ceil(weight * share) for weight in accumulate(weights)]
     counts = numpy.diff([0, *ends])
     require(
         counts.min() > 0,
         f"{topology.spec} has {topology.servers} servers: too few for each of {machines} machines "
-        "with these weights to have one",
+        f"{'' if equal else 'with these weights '}to have one",
     )
     return numpy.repeat(numpy.arange(machines), counts)
 

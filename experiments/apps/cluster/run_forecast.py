@@ -110,10 +110,10 @@ def fitting_forecast(
     if total.processors <= usable and total.memory_mib <= memory_mib:
         return total
     spare_mib = memory_mib - costs.lab_mib - costs.machine_mib
-    # lower bound, reached if all machines have equal loads
-    fewest = max(2, ceil(total.processors / usable))
-    if spare_mib > 0:
-        fewest = max(fewest, ceil(topology.servers * costs.server_mib / spare_mib))
+    servers_mib = topology.servers * costs.server_mib
+    if total.processors <= most * usable and servers_mib <= most * spare_mib:
+        # lower bound, reached if all machines have equal loads
+        fewest = max(2, ceil(total.processors / usable), ceil(servers_mib / spare_mib))
         for machines in range(fewest, most + 1):
             found = run_forecast(topology, machines, server_mbit, costs)
             if found.processors <= usable and found.memory_mib <= memory_mib:

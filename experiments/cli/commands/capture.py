@@ -18,6 +18,7 @@ import click
 from pillarbox.experiments.base.arguments import (
     FILE,
     STANDARD_OUTPUT,
+    NumberRange,
     answer,
     json_option,
     lab,
@@ -40,7 +41,7 @@ FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}  # errors of a file that cannot
 )
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0.0),
+    type=NumberRange(min=0.0),
     help="Duration of the capture (default: until Ctrl-C).",
 )
 @click.option("--frames", type=click.IntRange(min=1), help="Maximum number of frames to capture.")

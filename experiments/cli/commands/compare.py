@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from pillarbox.experiments.base.arguments import FILE, SPEC, answer, json_option
+from pillarbox.experiments.base.arguments import FILE, SPEC, NumberRange, answer, json_option
 from pillarbox.topos.base.topology import Topology
 
 MANY: Any = {"multiple": True, "metavar": "[PORTS=]NUMBER"}
@@ -31,7 +31,7 @@ MANY: Any = {"multiple": True, "metavar": "[PORTS=]NUMBER"}
 )
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0),
+    type=NumberRange(min=0),
     default=5.0,
     show_default=True,
     help="Time limit for computing each network's exact bisection width.",
@@ -48,9 +48,9 @@ MANY: Any = {"multiple": True, "metavar": "[PORTS=]NUMBER"}
 @click.option("--nic-price", **MANY, help="Price of a network card with PORTS ports, in dollars.")
 @click.option("--switch-power", **MANY, help="Power of a switch with PORTS ports, in watts.")
 @click.option("--nic-power", **MANY, help="Power of a network card with PORTS ports, in watts.")
-@click.option("--cable-price", type=click.FloatRange(min=0), help="Price of a cable, in dollars.")
-@click.option("--server-price", type=click.FloatRange(min=0), help="Price of a server, in dollars.")
-@click.option("--server-power", type=click.FloatRange(min=0), help="Power of a server, in watts.")
+@click.option("--cable-price", type=NumberRange(min=0), help="Price of a cable, in dollars.")
+@click.option("--server-price", type=NumberRange(min=0), help="Price of a server, in dollars.")
+@click.option("--server-power", type=NumberRange(min=0), help="Power of a server, in watts.")
 def command(
     topologies: tuple[Topology, ...],
     papers: bool,

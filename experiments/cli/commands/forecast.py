@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pillarbox.experiments.base.arguments import answer, json_option, network
+from pillarbox.experiments.base.arguments import NumberRange, answer, json_option, network
 from pillarbox.topos.base.topology import Topology
 
 if TYPE_CHECKING:
     from pillarbox.experiments.apps.cluster.run_forecast import RunForecast
 
 MOST_MACHINES = 1000
+MOST_SERVER_MBIT = 1e6
 
 
 @click.command()
@@ -25,28 +26,28 @@ MOST_MACHINES = 1000
 )
 @click.option(
     "--server-mbit",
-    type=click.FloatRange(min=0, min_open=True),
+    type=NumberRange(0, MOST_SERVER_MBIT, min_open=True),
     default=10.0,
     show_default=True,
     help="Rate at which each server sends to all others together, in Mbit/s.",
 )
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=NumberRange(min=0, min_open=True),
     default=60.0,
     show_default=True,
     help="Duration of the traffic in seconds.",
 )
 @click.option(
     "--processors",
-    type=click.FloatRange(min=0, min_open=True),
+    type=NumberRange(min=0, min_open=True),
     default=2.0,
     show_default=True,
     help="Number of processors of each machine.",
 )
 @click.option(
     "--memory-gib",
-    type=click.FloatRange(min=0, min_open=True),
+    type=NumberRange(min=0, min_open=True),
     default=8.0,
     show_default=True,
     help="Memory of each machine in GiB.",

@@ -9,6 +9,7 @@ import click
 
 from pillarbox.experiments.base.arguments import (
     MORE,
+    NumberRange,
     answer,
     complete,
     fail,
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 @click.option("--seed", type=int, default=1, show_default=True, help="Seed of all random choices.")
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=NumberRange(min=0, min_open=True),
     default=60.0,
     show_default=True,
     help="Time limit for each of the optimum's two linear programs.",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pillarbox.experiments.base.arguments import NumberRange
 from pillarbox.experiments.cli.commands.grade import secret_from_options, secret_options
 from pillarbox.topos.base.errors import require
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 @click.option("--practice", is_flag=True, help="Grade without a secret, for practice marks.")
 @click.option(
     "--threshold",
-    type=click.FloatRange(0.0, 1.0),
+    type=NumberRange(0.0, 1.0),
     help="Similarity from which two submissions are reported (default: 0.7).",
 )
 @click.option(
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--per-day",
-    type=click.FloatRange(0, 100),
+    type=NumberRange(0, 100),
     default=10.0,
     show_default=True,
     metavar="PERCENT",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pillarbox.experiments.base.arguments import MORE, answer, json_option, network
+from pillarbox.experiments.base.arguments import MORE, NumberRange, answer, json_option, network
 from pillarbox.topos.base.topology import Topology
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ COUNT = click.IntRange(min=1)
 @click.option("--switches-per-unit", type=COUNT, default=4, show_default=True)
 @click.option("--units-per-rack", type=COUNT, default=44, show_default=True)
 @click.option(
-    "--wire-diameter-cm", type=click.FloatRange(0, min_open=True), default=0.54, show_default=True
+    "--wire-diameter-cm", type=NumberRange(0, min_open=True), default=0.54, show_default=True
 )
 @json_option(MORE)
 def command(topology: Topology, as_json: bool, **room_options: Any) -> None:

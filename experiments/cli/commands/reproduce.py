@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pillarbox.experiments.base.arguments import FOLDER, answer, complete, json_option
+from pillarbox.experiments.base.arguments import FOLDER, NumberRange, answer, complete, json_option
 from pillarbox.experiments.base.files import only_writer, output_folder
 from pillarbox.topos.base.errors import NotPermittedError, PillarboxError, require
 
@@ -60,7 +60,7 @@ FAILED = 1
 )
 @click.option(
     "--rate-mbit",
-    type=click.FloatRange(min=0, min_open=True),
+    type=NumberRange(min=0, min_open=True),
     help="Rate of each cable in a live lab (default: the rate that this machine can emulate).",
 )
 def command(

@@ -13,6 +13,7 @@ from pillarbox.experiments.base.arguments import (
     FILE,
     FOLDER,
     SPEC,
+    NumberRange,
     answer,
     json_option,
     routing_option,
@@ -57,7 +58,7 @@ QUANTILES = ("median", "p95", "p99")
 @click.option(
     "--load",
     "loads",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    type=NumberRange(0, 1, min_open=True, max_open=True),
     multiple=True,
     help="Offered load, as a share of the capacity. Repeatable.  [default: 0.5]",
 )
@@ -92,7 +93,7 @@ QUANTILES = ("median", "p95", "p99")
 )
 @click.option(
     "--rate-mbit",
-    type=click.FloatRange(min=0, min_open=True),
+    type=NumberRange(min=0, min_open=True),
     default=1000.0,
     show_default=True,
     help="Rate of every cable in Mbit/s.",
@@ -146,7 +147,7 @@ QUANTILES = ("median", "p95", "p99")
 )
 @click.option(
     "--relay-us",
-    type=click.FloatRange(min=0),
+    type=NumberRange(min=0),
     default=0.0,
     show_default=True,
     help="Time for a server to forward a packet, in microseconds, with --tcp.",

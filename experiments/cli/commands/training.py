@@ -12,6 +12,7 @@ from pillarbox.experiments.base.arguments import (
     FILE,
     FOLDER,
     SPEC,
+    NumberRange,
     answer,
     json_option,
     routing_option,
@@ -135,7 +136,7 @@ def given_options(values: Mapping[str, Any]) -> dict[str, Any]:
 @routing_option(default="")
 @click.option(
     "--rate-mbit",
-    type=click.FloatRange(min=0, min_open=True),
+    type=NumberRange(min=0, min_open=True),
     default=100.0,
     show_default=True,
     help="Rate of every cable in Mbit/s.",

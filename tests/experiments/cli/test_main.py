@@ -11,6 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from pillarbox.experiments.base.arguments import NumberRange
 from pillarbox.experiments.cli import main as cli_module
 from pillarbox.experiments.cli.main import cli
 from pillarbox.experiments.lab.observe.port_capture import _is_control_message
@@ -31,6 +32,21 @@ def test_no_summary_is_cut_off() -> None:
 def test_help_is_formatted(name: str) -> None:
     said = helped(name)
     assert "\\b" not in said and "see below" not in said
+
+
+@pytest.mark.parametrize("name", cli.list_commands(click.Context(cli)))
+def test_numbers_are_finite(name: str) -> None:
+    command = cli.get_command(click.Context(cli), name)
+    assert command
+    kinds = [option.type for option in command.params]
+    assert all(isinstance(k, NumberRange) for k in kinds if isinstance(k, click.FloatRange))
+
+
+@pytest.mark.parametrize("word", ["nan", "inf", "-1", "0", "1e400"])
+def test_a_number_that_is_not_finite_or_not_in_range_is_refused(word: str) -> None:
+    found = CliRunner().invoke(cli, ["forecast", "bcube,4,1", "--server-mbit", word])
+    assert found.exit_code == 2
+    assert "--server-mbit" in found.output
 
 
 def test_a_capture_is_not_written_over(tmp_path: Path) -> None:

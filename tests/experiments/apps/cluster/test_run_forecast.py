@@ -51,5 +51,14 @@ def test_fewest_machines_that_have_the_memory() -> None:
     assert fitting_forecast(BCUBE, 1.0, 100.0, 260.0, COSTS).machines == 1
     assert fitting_forecast(BCUBE, 1.0, 100.0, 259.0, COSTS).machines == 2
     assert fitting_forecast(BCUBE, 1.0, 100.0, 229.0, COSTS).machines == 3
-    with pytest.raises(PillarboxError, match="no number of machines up to 16"):
-        fitting_forecast(BCUBE, 1.0, 100.0, 159.0, COSTS)
+    for memory_mib in (159.0, 150.0, 0.0):
+        with pytest.raises(PillarboxError, match="no number of machines up to 16"):
+            fitting_forecast(BCUBE, 1.0, 100.0, memory_mib, COSTS)
+
+
+def test_processors_of_the_most_machines() -> None:
+    needed = run_forecast(BCUBE, 16, 100.0, COSTS).processors
+    assert fitting_forecast(BCUBE, 100.0, needed / USABLE * 1.001, 1e6, COSTS).machines == 16
+    for processors in (needed / USABLE * 0.999, 1e-300):
+        with pytest.raises(PillarboxError, match="no number of machines up to 16"):
+            fitting_forecast(BCUBE, 100.0, processors, 1e6, COSTS)
