@@ -31,51 +31,71 @@ def symbol_set(k: int, size: int, server: int, port: int) -> int:
     return (server // size - port) % k
 
 
+def weight_of(half: int, position: int) -> int:
+    """Return the weight of the symbol at a position: ``half**position``.
+
+    numba's power of integers takes several times as long as this loop.
+    """
+    weight = 1
+    for _ in range(position):
+        weight *= half
+    return weight
+
+
 def symbol(half: int, size: int, server: int, position: int) -> int:
     """Return the symbol at a position of the server's label."""
-    weight: int = half**position
-    return server % size // weight % half
+    return server % size // weight_of(half, position) % half
 
 
 def neighbour(k: int, half: int, size: int, server: int, port: int, value: int) -> int:
     """Return the server in the next column whose symbol set by this hop is `value`."""
     column, label = server // size, server % size
-    weight: int = half ** symbol_set(k, size, server, port)
+    weight = weight_of(half, symbol_set(k, size, server, port))
     label += (value - label // weight % half) * weight
     return (column + (1 if port == CLOCKWISE else -1)) % k * size + label
 
 
 def sibling(k: int, half: int, size: int, server: int, port: int, value: int) -> int:
     """Return the server of the same column and switch whose symbol at this switch is `value`."""
-    weight: int = half ** symbol_set(k, size, server, port)
+    weight = weight_of(half, symbol_set(k, size, server, port))
     return server + (value - server % size // weight % half) * weight
 
 
 def onward(k: int, half: int, size: int, server: int, destination: int, port: int) -> int:
-    """Return the next server on DPillarSP's path from a server (Algorithm 1).
+    """Return the next server on DPillarSP's path from a server (Algorithm 1)."""
+    column, label = server // size, server % size
+    column, label = onward_label(k, half, column, label, destination % size, port)
+    return column * size + label
+
+
+def onward_label(
+    k: int, half: int, column: int, label: int, goal: int, port: int
+) -> tuple[int, int]:
+    """Return the column and label of the next server on DPillarSP's path to a label.
 
     In the ring phase the symbol to set is already correct, so both phases use the same step: to the
     next column, with the destination's symbol.
     """
-    column, goal = server // size, destination % size
-    label = server - column * size
     if port == CLOCKWISE:
         position, column = column, column + 1 if column + 1 < k else 0
     else:
         position = column = (column if column > 0 else k) - 1
     if label != goal:
-        weight: int = half**position
-        label += (goal // weight % half - label // weight % half) * weight
-    return column * size + label
+        weight = weight_of(half, position)
+        above = weight * half
+        label += goal % above - label % above - goal % weight + label % weight
+    return column, label
 
 
 def single(
     k: int, half: int, size: int, port: int, source: int, destination: int, _choice: int
 ) -> Hops:
     """Yield the hops of DPillarSP's path, clockwise or counter-clockwise by `port`."""
-    here = source
+    here, goal = source, destination % size
+    column, label = source // size, source % size
     while here != destination:
-        here = onward(k, half, size, here, destination, port)
+        column, label = onward_label(k, half, column, label, goal, port)
+        here = column * size + label
         yield port, here
 
 

@@ -3,7 +3,7 @@
 numba compiles calls only to functions that are compiled too, and rules are plain functions. So this
 module compiles a copy of the function whose global names refer to compiled copies of all functions
 that it calls. A loop over flows calls its rule by a name of the loop's own; `native` takes the rule
-that this name stands for.
+that this name stands for. `bound` does the same for a function that the loop calls.
 
 Compiled code is cached on disk. numba's own cache is valid until the function's file changes,
 whatever happens in other files; this cache is valid until the function, a called function or a
@@ -73,6 +73,26 @@ def compiled_in_place(function: Function) -> Function:
     return function
 
 
+def bound(function: Function, **rules: Callable[..., Any]) -> Function:
+    """Return a copy of a function that calls other functions by some of its global names.
+
+    `native` takes it as a rule, whose own rules are thus bound. Equal arguments return the same
+    copy, which is compiled once.
+    """
+    return _bound(function, tuple(rules.items()))  # type: ignore[no-any-return]
+
+
+@functools.cache
+def _bound(function: Any, rules: tuple[tuple[str, Any], ...]) -> Any:
+    copy = FunctionType(function.__code__, {**function.__globals__, **dict(rules)})
+    copy.__name__ = _name_with_rules(function.__name__, rules)
+    return copy
+
+
+def _name_with_rules(name: str, rules: tuple[tuple[str, Any], ...]) -> str:
+    return ".".join([name, *(rule.__name__ for _, rule in rules)])
+
+
 def _compiled_on_call(
     function: Function, rules: dict[str, Callable[..., Any]], **how: bool
 ) -> Function:
@@ -105,7 +125,7 @@ def _compiled(
         if isinstance(value, FunctionType)
     }
     copy = FunctionType(function.__code__, {**function.__globals__, **known, **callees})
-    copy.__qualname__ = ".".join([function.__qualname__, *(rule.__name__ for _, rule in rules)])
+    copy.__qualname__ = _name_with_rules(function.__qualname__, rules)
     # Python calls only cached functions, and C calls none: these wrappers take a third of the
     # compile time, and keep LLVM from inlining a function into its only caller.
     options: dict[str, Any] = {"no_cpython_wrapper": not kept, "no_cfunc_wrapper": True}

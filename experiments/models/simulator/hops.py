@@ -111,28 +111,31 @@ def routes_of_hops(
     """
     starts = numpy.zeros(len(sources) + 1, numpy.int64)
     links: Ints = numpy.empty(2 * int(hops.counts.sum()), link_type(topology))
-    net = topology.servers, topology.ports, links_onto(topology, arrivals)
-    _write_links(*net, as_int64_array(sources), hops, starts, links)
+    _write_links(hop_links(topology, arrivals), as_int64_array(sources), hops, starts, links)
     return Routes(starts, links[: starts[-1]])
 
 
-class LinksToServers(NamedTuple):
-    """Links from switches to servers, by a hop's port and the server to which it leads."""
+class HopLinks(NamedTuple):
+    """Numbers of a network from which the directed links of its servers' hops follow."""
 
-    # For each port: difference between the link's number and the server's, if it is constant.
+    servers: int
+    ports: int  # ports of a server
+    # For each port: difference between the number of the link by which a hop arrives from its
+    # switch and the number of the server to which the hop leads, if it is constant.
     shifts: Ints
     rows: Ints  # row of `table` by port; NONE for a cable between servers, or VARIES
     table: Ints  # link number by row and server; row by arrival port if any entry of `rows` VARIES
     switches: Ints  # switch by server and port if any entry of `rows` VARIES, else empty
 
 
-def links_onto(topology: Topology, arrivals: Sequence[int | None]) -> LinksToServers:
-    """Return the links from switches to servers; for `arrivals`, see `routes_of_hops`."""
-    return _cached_links_onto(topology, tuple(arrivals))
+def hop_links(topology: Topology, arrivals: Sequence[int | None]) -> HopLinks:
+    """Return the numbers of a network's links, for `arrivals` as in `routes_of_hops`."""
+    return _cached_hop_links(topology, tuple(arrivals))
 
 
 @lru_cache(maxsize=4)  # cached, since it is called for every block of flows of a network
-def _cached_links_onto(topology: Topology, arrivals: tuple[int | None, ...]) -> LinksToServers:
+def _cached_hop_links(topology: Topology, arrivals: tuple[int | None, ...]) -> HopLinks:
+    shape = topology.servers, topology.ports
     shifts, rows = numpy.full((2, len(arrivals)), NONE)
     if VARIES in arrivals:
         rows[:] = [NONE if arrival is None else arrival for arrival in arrivals]
@@ -141,7 +144,7 @@ def _cached_links_onto(topology: Topology, arrivals: tuple[int | None, ...]) -> 
         plugs = [topology.server_plug(servers, port) for port in ports]
         whole = numpy.array([link_at(topology, plug.node, plug.port) for plug in plugs])
         switches = numpy.stack([numpy.broadcast_to(plug.node, servers.shape) for plug in plugs], 1)
-        return LinksToServers(shifts, rows, whole.astype(link_type(topology)), switches)
+        return HopLinks(*shape, shifts, rows, whole.astype(link_type(topology)), switches)
     table: list[Ints] = []
     for port, arrival in enumerate(arrivals):
         if arrival is None:
@@ -159,50 +162,62 @@ def _cached_links_onto(topology: Topology, arrivals: tuple[int | None, ...]) -> 
             rows[port] = len(table)
             table.append(links)
     whole = numpy.array(table) if table else numpy.empty((0, 0), link_type(topology))
-    return LinksToServers(shifts, rows, whole, numpy.empty((0, 0), numpy.int64))
-
-
-def link_onto(onto: LinksToServers, here: int, port: int, peer: int) -> int:
-    """Return the link by which a hop arrives from its switch; NONE for a cable between servers."""
-    if onto.shifts[port] != NONE:
-        return onto.shifts[port] + peer
-    if onto.rows[port] >= 0:
-        return onto.table[onto.rows[port], peer]
-    if onto.rows[port] == VARIES:
-        arrival = 0
-        while onto.switches[peer, arrival] != onto.switches[here, port]:
-            arrival += 1
-        return onto.table[arrival, peer]
-    return NONE
+    return HopLinks(*shape, shifts, rows, whole, numpy.empty((0, 0), numpy.int64))
 
 
 @native_in_place
-def _write_links(
-    servers: int,
-    ports: int,
-    onto: LinksToServers,
-    sources: Ints,
-    hops: Hops,
-    starts: Ints,
-    links: Ints,
-) -> None:
+def _write_links(net: HopLinks, sources: Ints, hops: Hops, starts: Ints, links: Ints) -> None:
     """Write the start of each flow's links, and the links (see `routes_of_hops`)."""
-    end = 0
     for flow in range(len(sources)):
-        here = sources[flow]
-        for hop in range(hops.counts[flow]):
-            port, peer = hops.ports[flow, hop], hops.peers[flow, hop]
-            if peer >= servers:
-                end = starts[flow]
-                break
-            links[end] = here * ports + port
-            end += 1
-            link = link_onto(onto, here, port, peer)
-            if link != NONE:
-                links[end] = link
-                end += 1
-            here = peer
-        starts[flow + 1] = end
+        row = hops.ports[flow], hops.peers[flow], hops.counts[flow]
+        starts[flow + 1] = write_links_of_hops(net, sources[flow], *row, links, starts[flow])
+
+
+def write_links_of_hops(
+    net: HopLinks, source: int, ports: Ints, peers: Ints, count: int, links: Ints, begin: int
+) -> int:
+    """Write the links of one flow's hops from `begin` on; return the end of the links.
+
+    A flow that would pass a missing server of a partial network has no links.
+    """
+    here, end = source, begin
+    for hop in range(count):
+        end = write_links_of_hop((net, links), end, here, ports[hop], peers[hop])
+        here = peers[hop]
+    return max(begin, end)
+
+
+def write_links_of_hop(
+    space: tuple[HopLinks, Ints], end: int, here: int, port: int, peer: int
+) -> int:
+    """Write the links of a hop from `end` on; return the new end.
+
+    The new end is NONE if `end` is NONE, or if a partial network has no server `peer`.
+    """
+    net, links = space
+    if end == NONE or peer >= net.servers:
+        return NONE
+    links[end] = here * net.ports + port
+    end += 1
+    link = _link_from_switch(net, here, port, peer)
+    if link != NONE:
+        links[end] = link
+        end += 1
+    return end
+
+
+def _link_from_switch(net: HopLinks, here: int, port: int, peer: int) -> int:
+    """Return the link by which a hop arrives from its switch; NONE for a cable between servers."""
+    if net.shifts[port] != NONE:
+        return net.shifts[port] + peer
+    if net.rows[port] >= 0:
+        return net.table[net.rows[port], peer]
+    if net.rows[port] == VARIES:
+        arrival = 0
+        while net.switches[peer, arrival] != net.switches[here, port]:
+            arrival += 1
+        return net.table[arrival, peer]
+    return NONE
 
 
 def add_link_flows(
@@ -212,28 +227,17 @@ def add_link_flows(
 
     The parameters are those of `routes_of_hops`, and `counts`, an array by link number.
     """
-    onto = links_onto(topology, arrivals)
-    _add_link_flows(topology.servers, topology.ports, onto, sources, hops, counts)
+    links = numpy.empty(2 * hops.ports.shape[1], link_type(topology))
+    _add_link_flows(hop_links(topology, arrivals), sources, hops, links, counts)
 
 
 @native_in_place
-def _add_link_flows(
-    servers: int, ports: int, onto: LinksToServers, sources: Ints, hops: Hops, counts: Ints
-) -> None:
+def _add_link_flows(net: HopLinks, sources: Ints, hops: Hops, links: Ints, counts: Ints) -> None:
     """Add the flows of hops to the number of flows on each link (see `add_link_flows`)."""
     for flow in range(len(sources)):
-        length = hops.counts[flow]
-        for hop in range(length):
-            if hops.peers[flow, hop] >= servers:
-                length = 0
-        here = sources[flow]
-        for hop in range(length):
-            port, peer = hops.ports[flow, hop], hops.peers[flow, hop]
-            counts[here * ports + port] += 1
-            link = link_onto(onto, here, port, peer)
-            if link != NONE:
-                counts[link] += 1
-            here = peer
+        row = hops.ports[flow], hops.peers[flow], hops.counts[flow]
+        for place in range(write_links_of_hops(net, sources[flow], *row, links, 0)):
+            counts[links[place]] += 1
 
 
 def link_type(topology: Topology) -> type:

@@ -22,25 +22,25 @@ from pillarbox.experiments.models.fluid.directed_links import (
     link_of,
     port_counts,
 )
-from pillarbox.experiments.models.simulator.compiled import native, native_in_place
+from pillarbox.experiments.models.simulator.compiled import bound, native_in_place
 from pillarbox.experiments.models.simulator.compiled_networks import network_table
 from pillarbox.experiments.models.simulator.hops import (
     Fill,
+    HopLinks,
     Hops,
-    LinksToServers,
     add_link_flows,
     as_int64_array,
     block_by_block,
+    hop_links,
     hops_of_flows,
-    link_onto,
     link_type,
-    links_onto,
     routes_of_hops,
+    write_links_of_hop,
 )
 from pillarbox.experiments.models.simulator.uncompiled import fill_by, path_finder, routes_by
 from pillarbox.hosts.base.algorithms import algorithms
 from pillarbox.hosts.base.declarations import declared
-from pillarbox.hosts.base.rules import NONE, Rule, SwitchPath
+from pillarbox.hosts.base.rules import Rule, SwitchPath
 from pillarbox.topos.base.errors import UnknownNameError, require
 from pillarbox.topos.base.topology import Topology
 
@@ -89,15 +89,59 @@ def _compiled_of_kind(kind: str) -> dict[str, CompiledRouting]:
 
 
 def _compiled(rule: Rule | SwitchPath) -> CompiledRouting:
-    working = partial(_working_routes, rule)
-    if isinstance(rule, SwitchPath):
-        return CompiledRouting(None, partial(_routes_of_fabric, rule), rule.choices, working)
-    walk, add_flows = partial(_walk_of_rule, rule), partial(_add_flows_of_rule, rule)
-    return CompiledRouting(walk, None, rule.choices, working, add_flows)
+    walk = partial(_walk_of_rule, rule) if isinstance(rule, Rule) else None
+    return CompiledRouting(
+        walk,
+        partial(_routes_of_rule, rule),
+        rule.choices,
+        partial(_working_routes, rule),
+        partial(_add_flows_of_rule, rule),
+    )
+
+
+def rule(*_numbers: Any) -> Iterator[tuple[int, int]]:
+    """Placeholder for the rule with which a function is compiled."""
+    raise NotImplementedError
+
+
+def write_hop(_space: Any, _end: int, _here: int, _port: int, _peer: int) -> int:
+    """Placeholder for the function that writes a hop, or a hop's links; it returns the new end."""
+    raise NotImplementedError
+
+
+def write_links(
+    _state: Any, _source: int, _destination: int, _choice: int, _links: Ints, _begin: int
+) -> int:
+    """Placeholder for the function that writes the links of a path; it returns their end."""
+    raise NotImplementedError
+
+
+def _path_writer(rule: Rule, write: Callable[..., int]) -> Callable[..., int]:
+    return bound(write_path, rule=rule.hops, write_hop=write)
+
+
+def write_path(
+    numbers: Numbers, source: int, destination: int, choice: int, space: Any, begin: int
+) -> int:
+    """Write the hops of a path between its ends (see `pillarbox.hosts.base.rules.Rule`).
+
+    `write_hop` writes the hops to `space`, from position `begin` on. Return the end of the path.
+    """
+    end, here = begin, source
+    for port, peer in rule(*numbers, source, destination, choice):
+        if peer == source:
+            end, here = begin, source
+            continue
+        end = write_hop(space, end, here, port, peer)
+        here = peer
+        if peer == destination:
+            break
+    return end
 
 
 def _walk_of_rule(rule: Rule, topology: Topology) -> WalkRule:
-    fill = partial(native(_write_hops, rule=rule.hops), rule.numbers(topology))
+    write = native_in_place(_write_hops, write_path=_path_writer(rule, write_row))
+    fill = partial(write, rule.numbers(topology))
     return WalkRule(
         lambda choice: partial(fill, as_int64_array(choice)),
         rule.most(topology),
@@ -105,132 +149,126 @@ def _walk_of_rule(rule: Rule, topology: Topology) -> WalkRule:
     )
 
 
-def rule(*_numbers: Any) -> Iterator[tuple[int, int]]:
-    """Placeholder for the rule with which `_write_hops` is compiled."""
-    raise NotImplementedError
-
-
 def _write_hops(
     numbers: Numbers, choice: Ints, sources: Ints, destinations: Ints, hops: Hops
 ) -> None:
-    """Write the hops of each flow between its ends (see `pillarbox.hosts.base.rules.Rule`)."""
+    """Write the hops of each flow."""
     for flow in range(len(sources)):
-        source, destination = sources[flow], destinations[flow]
-        count = 0
-        for port, peer in rule(*numbers, source, destination, choice[flow]):
-            if peer == source:
-                count = 0
-                continue
-            hops.ports[flow, count] = port
-            hops.peers[flow, count] = peer
-            count += 1
-            if peer == destination:
-                break
-        hops.counts[flow] = count
+        ends = sources[flow], destinations[flow]
+        row = hops.ports[flow], hops.peers[flow]
+        hops.counts[flow] = write_path(numbers, *ends, choice[flow], row, 0)
 
 
-def _add_flows_of_rule(
-    rule: Rule, topology: Topology, s: Ints, d: Ints, choice: Ints, counts: Ints
-) -> None:
-    shape = topology.servers, topology.ports, links_onto(topology, rule.arrivals(topology))
-    room = numpy.empty(2 * rule.most(topology), numpy.int64)
-    add = native_in_place(_add_link_flows, rule=rule.hops)
-    add(rule.numbers(topology), shape, as_int64_array(choice), s, d, room, counts)
+def write_row(space: tuple[Ints, Ints], end: int, _here: int, port: int, peer: int) -> int:
+    """Write a hop's port and peer; return the new number of hops."""
+    ports, peers = space
+    ports[end] = port
+    peers[end] = peer
+    return end + 1
 
 
-def _add_link_flows(
-    numbers: Numbers,
-    shape: tuple[int, int, LinksToServers],
-    choice: Ints,
-    sources: Ints,
-    destinations: Ints,
-    room: Ints,
-    counts: Ints,
-) -> None:
-    """Add flows to the number of flows on each link, without an array of their hops."""
-    servers, ports, onto = shape
-    for flow in range(len(sources)):
-        source, destination = sources[flow], destinations[flow]
-        end, here, well = 0, source, True
-        for port, peer in rule(*numbers, source, destination, choice[flow]):
-            if peer == source:
-                end, here, well = 0, source, True
-                continue
-            well &= peer < servers
-            if well:
-                room[end] = here * ports + port
-                end += 1
-                link = link_onto(onto, here, port, peer)
-                if link != NONE:
-                    room[end] = link
-                    end += 1
-            here = peer
-            if peer == destination:
-                break
-        if well:
-            for place in range(end):
-                counts[room[place]] += 1
+class LinkWriter(NamedTuple):
+    """Function to compile in place of `write_links`, with its first argument."""
+
+    write: Callable[..., int]
+    state: tuple[Numbers, Any]
+    most: int  # maximum number of links of a path
 
 
-def _routes_of_fabric(
-    rule: SwitchPath, topology: Topology, s: Ints, d: Ints, choice: Ints
+def _link_writer(rule: Rule | SwitchPath, topology: Topology) -> LinkWriter:
+    numbers, most = rule.numbers(topology), rule.most(topology)
+    if isinstance(rule, SwitchPath):
+        write = bound(write_switch_links, rule=rule.links)
+        return LinkWriter(write, (numbers, port_counts(topology)), most)
+    write = bound(write_server_links, write_path=_path_writer(rule, write_links_of_hop))
+    return LinkWriter(write, (numbers, hop_links(topology, rule.arrivals(topology))), 2 * most)
+
+
+def write_server_links(
+    state: tuple[Numbers, HopLinks],
+    source: int,
+    destination: int,
+    choice: int,
+    links: Ints,
+    begin: int,
+) -> int:
+    """Write the links of a path over servers from `begin` on; return the end of the links."""
+    numbers, net = state
+    end = write_path(numbers, source, destination, choice, (net, links), begin)
+    return max(begin, end)
+
+
+def write_switch_links(
+    state: tuple[Numbers, tuple[int, int, int]],
+    source: int,
+    destination: int,
+    choice: int,
+    links: Ints,
+    begin: int,
+) -> int:
+    """Write the links of a path through switches that interconnect, as `write_server_links`."""
+    numbers, ports = state
+    end = begin
+    for node, port in rule(*numbers, source, destination, choice):
+        links[end] = link_of(*ports, node, port)
+        end += 1
+    return end
+
+
+def _routes_of_rule(
+    rule: Rule | SwitchPath, topology: Topology, s: Ints, d: Ints, choice: Ints
 ) -> Routes:
+    write, state, most = _link_writer(rule, topology)
     starts = numpy.zeros(len(s) + 1, numpy.int64)
-    links: Ints = numpy.empty(len(s) * rule.most(topology), link_type(topology))
-    fill = native_in_place(_write_links, rule=rule.links)
+    links: Ints = numpy.empty(len(s) * most, link_type(topology))
     flows = as_int64_array(choice), as_int64_array(s), as_int64_array(d)
-    fill(rule.numbers(topology), port_counts(topology), *flows, starts, links)
+    native_in_place(_write_routes, write_links=write)(state, *flows, starts, links)
     return Routes(starts, links[: starts[-1]])
 
 
-def _write_links(
-    numbers: Numbers,
-    ports: tuple[int, int, int],
-    choice: Ints,
-    sources: Ints,
-    destinations: Ints,
-    starts: Ints,
-    links: Ints,
+def _write_routes(
+    state: Any, choice: Ints, sources: Ints, destinations: Ints, starts: Ints, links: Ints
 ) -> None:
-    """Write the links of each flow through switches that interconnect."""
-    end = 0
+    """Write the start of each flow's links, and the links."""
     for flow in range(len(sources)):
-        for node, port in rule(*numbers, sources[flow], destinations[flow], choice[flow]):
-            links[end] = link_of(*ports, node, port)
-            end += 1
-        starts[flow + 1] = end
+        ends = sources[flow], destinations[flow]
+        starts[flow + 1] = write_links(state, *ends, choice[flow], links, starts[flow])
+
+
+def _add_flows_of_rule(
+    rule: Rule | SwitchPath, topology: Topology, s: Ints, d: Ints, choice: Ints, counts: Ints
+) -> None:
+    write, state, most = _link_writer(rule, topology)
+    links = numpy.empty(most, numpy.int64)
+    flows = as_int64_array(choice), as_int64_array(s), as_int64_array(d)
+    native_in_place(_add_flows, write_links=write)(state, *flows, links, counts)
+
+
+def _add_flows(
+    state: Any, choice: Ints, sources: Ints, destinations: Ints, links: Ints, counts: Ints
+) -> None:
+    """Add flows to the number of flows on each link, without an array of all flows' links."""
+    for flow in range(len(sources)):
+        end = write_links(state, sources[flow], destinations[flow], choice[flow], links, 0)
+        for place in range(end):
+            counts[links[place]] += 1
 
 
 def _working_routes(
     rule: Rule | SwitchPath, topology: Topology, s: Ints, d: Ints, works: Bools, random: Generator
 ) -> Routes:
+    write, state, most = _link_writer(rule, topology)
     order = numpy.arange(rule.choices(topology))
-    shape: tuple[Any, ...] = port_counts(topology)
-    fill: Callable[..., object]
-    if isinstance(rule, SwitchPath):
-        most, fill = rule.most(topology), native_in_place(_write_working_links, rule=rule.links)
-    else:
-        most, fill = 2 * rule.most(topology), native_in_place(_write_working_hops, rule=rule.hops)
-        shape = (*shape[:2], links_onto(topology, rule.arrivals(topology)))
     starts = numpy.zeros(len(s) + 1, numpy.int64)
     links: Ints = numpy.empty(len(s) * most, link_type(topology))
-    fill(
-        rule.numbers(topology),
-        shape,
-        order,
-        works,
-        random,
-        as_int64_array(s),
-        as_int64_array(d),
-        starts,
-        links,
-    )
+    flows = as_int64_array(s), as_int64_array(d)
+    fill = native_in_place(_write_working_routes, write_links=write)
+    fill(state, order, works, random, *flows, starts, links)
     return Routes(starts, links[: starts[-1]])
 
 
-def _write_working_hops(
-    numbers: Numbers,
-    shape: tuple[int, int, LinksToServers],
+def _write_working_routes(
+    state: Any,
     order: Ints,
     works: Bools,
     random: Generator,
@@ -239,60 +277,17 @@ def _write_working_hops(
     starts: Ints,
     links: Ints,
 ) -> None:
-    """Write the links of a random working path of each flow (see `hops.routes_of_hops`)."""
-    servers, ports, onto = shape
-    for flow in range(len(sources)):
-        source, destination = sources[flow], destinations[flow]
-        starts[flow + 1] = begin = starts[flow]
-        for tried in range(len(order)):
-            _draw_number(order, tried, random)
-            end, here, well = begin, source, True
-            for port, peer in rule(*numbers, source, destination, order[tried]):
-                if peer == source:
-                    end, here, well = begin, source, True
-                    continue
-                well &= peer < servers
-                if well:
-                    links[end] = here * ports + port
-                    well = works[links[end]]
-                    end += 1
-                link = link_onto(onto, here, port, peer) if well else NONE
-                if link != NONE:
-                    links[end] = link
-                    well = works[link]
-                    end += 1
-                here = peer
-                if peer == destination:
-                    break
-            if well and end > begin:
-                starts[flow + 1] = end
-                break
-
-
-def _write_working_links(
-    numbers: Numbers,
-    ports: tuple[int, int, int],
-    order: Ints,
-    works: Bools,
-    random: Generator,
-    sources: Ints,
-    destinations: Ints,
-    starts: Ints,
-    links: Ints,
-) -> None:
-    """Write the links of a random working path of each flow through switches that interconnect."""
+    """Write the links of a random working path of each flow."""
     for flow in range(len(sources)):
         starts[flow + 1] = begin = starts[flow]
         for tried in range(len(order)):
             _draw_number(order, tried, random)
-            end, well = begin, True
-            for node, port in rule(*numbers, sources[flow], destinations[flow], order[tried]):
-                links[end] = link_of(*ports, node, port)
-                well = works[links[end]]
-                end += 1
-                if not well:
-                    break
-            if well and end > begin:
+            ends = sources[flow], destinations[flow]
+            end = write_links(state, *ends, order[tried], links, begin)
+            place = begin
+            while place < end and works[links[place]]:
+                place += 1
+            if begin < end == place:
                 starts[flow + 1] = end
                 break
 
