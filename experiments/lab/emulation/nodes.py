@@ -290,11 +290,9 @@ class LabSwitch(LabNode, LinuxBridge):
 
     def disable_bridge_bypass(self) -> None:
         """Send all frames through the bridge, not past it by BPF programs."""
+        deed = f"end the bypass of {self.name}"
         for port in set(self.told.values()):
-            tap, deed = (
-                cable_programs.CableTap(port, nl.CLSACT_INGRESS),
-                f"end the bypass of {self.name}",
-            )
+            tap = cable_programs.CableTap(port, nl.CLSACT_INGRESS)
             fabric().places.take(tap, cable_programs.STRAIGHT_ON, deed)
         self.told = {}
 
