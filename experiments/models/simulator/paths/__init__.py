@@ -51,28 +51,27 @@ MOST_HOPS = 255  # maximum number of hops per path, for routings that are not co
 class WalkRule(NamedTuple):
     """Compiled routing rule that computes flows' hops from server to server."""
 
-    fill: Callable[
-        [Ints], Fill
-    ]  # returns the function that writes hops, given each flow's path number
+    # function that returns, given each flow's path number, the function that writes hops
+    fill: Callable[[Ints], Fill]
     most: int  # maximum number of hops of a path
     arrivals: Sequence[int | None]  # arrival port by departure port (see `routes_of_hops`)
 
 
 class CompiledRouting(NamedTuple):
-    """A simulated routing: walks over servers, or returns flows' links (both if not compiled)."""
+    """A simulated routing, which has `walk` or `routes`, or both."""
 
+    # Function that returns how to compute flows' hops; None if a path has only switches.
     walk: Callable[[Any], WalkRule] | None = None
-    # Function that returns flows' links, for networks without relays: a path has only switches.
+    # Function that returns flows' links; None: `routes` and `link_flows` use `walk`.
     routes: Callable[[Any, Ints, Ints, Ints], Routes] | None = None
     # Function that returns the number of paths per server pair; equal paths count repeatedly.
     choices: Callable[[Any], int] = lambda _: 1
     # Function that returns the links of flows, each on a random one of its working paths.
     working: Callable[[Any, Ints, Ints, Bools, Generator], Routes] | None = None
-    # Function that adds flows to the number of flows on each link; None: `link_flows` uses `walk`.
+    # Function that adds flows to the number of flows on each link, if it is faster than `routes`.
     add_flows: Callable[[Any, Ints, Ints, Ints, Ints], None] | None = None
-    in_python: bool = (
-        False  # whether the routing runs in Python, flow by flow, and may not be thread-safe
-    )
+    # True if the routing runs in Python, flow by flow, and may not be thread-safe
+    in_python: bool = False
 
 
 def compiled_routings(topology: Topology) -> dict[str, CompiledRouting]:
@@ -374,7 +373,10 @@ def link_flows(
     idle: list[Ints] = []  # counts of threads between two blocks: at most one array per thread
 
     def count(part: slice) -> None:
-        counts = idle.pop() if idle else numpy.zeros(link_count(topology), numpy.int32)
+        try:  # not `if idle`: another thread may take the last array after the test
+            counts = idle.pop()
+        except IndexError:
+            counts = numpy.zeros(link_count(topology), numpy.int32)
         ends = as_int64_array(sources[part]), as_int64_array(destinations[part])
         if algorithm.add_flows:
             algorithm.add_flows(topology, *ends, choice[part], counts)

@@ -17,6 +17,7 @@ from pillarbox.experiments.base.files import CHECKOUT
 from pillarbox.experiments.models.arrays import Ints
 from pillarbox.experiments.models.simulator.compiled import (
     _compiled,
+    bound,
     digest,
     native,
     native_in_place,
@@ -103,6 +104,32 @@ def test_a_loop_is_compiled_for_each_rule(module: Callable[[str, str], ModuleTyp
     assert native(calling.total, rule=called.onward)(0) == 1 + 2 + 3
     assert native(calling.total, rule=twice)(5) == 10
     assert native(calling.total, rule=called.onward)(1) == 2 + 3
+
+
+LOOP = """
+def rule(here):
+    raise NotImplementedError
+
+def total(here):
+    raise NotImplementedError
+
+def twice(here):
+    return 2 * total(here)
+"""
+
+
+def test_a_called_function_is_compiled_for_each_rule(
+    module: Callable[[str, str], ModuleType],
+) -> None:
+    called, calling = module("called", CALLED), module("calling", CALLING)
+    loop, others = module("loop", LOOP), module("others", "def others(here):\n    yield 7\n")
+    totals = [bound(calling.total, rule=rule) for rule in (called.onward, others.others)]
+    assert [native(loop.twice, total=total)(1) for total in totals] == [10, 14]
+    assert bound(calling.total, rule=called.onward) is totals[0]
+    digests = {digest(loop.twice, (("total", total),)) for total in totals}
+    assert len(digests) == 2
+    with pytest.raises(NotImplementedError):
+        calling.total(1)  # the function itself is unchanged
 
 
 ROWS = """
