@@ -103,8 +103,8 @@ class InterfacePrograms:
 
     def attach_postponed(self) -> None:
         """Attach the postponed programs; any thread of the fabric's namespace may do it."""
-        waiting, self._postponed = self._postponed, []
-        for tap, priority, program, deed in waiting:
+        while self._postponed:  # after an error, `close` closes the descriptors of the others
+            tap, priority, program, deed = self._postponed.pop(0)
             try:
                 self._attach_by_tcx(tap, priority, program, deed)
             finally:
