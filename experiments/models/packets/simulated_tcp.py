@@ -120,7 +120,7 @@ class TcpSimulationResults(NamedTuple):
     """Results of a packet simulation of TCP flows: arrays by flow, and by link."""
 
     begin_s: Floats
-    end_s: Floats  # arrival of each flow's last byte; NaN for a flow without a path
+    end_s: Floats  # arrival of each flow's last byte; NaN for a flow without a path in a direction
     drops: Ints  # dropped data packets and ACKs of each flow
     repeats: Ints  # retransmitted segments of each flow
     timeouts: Ints
@@ -294,7 +294,8 @@ def _flow_records(
     flows["begin_s"], flows["end_s"] = start_s, numpy.nan
     forth, back = directions
     flows["control"] = CONTROLS.index(tcp.congestion)
-    flows["path"] = numpy.where(numpy.diff(forth.starts), forth.starts[:-1], NONE)
+    has_paths = (numpy.diff(forth.starts) > 0) & (numpy.diff(back.starts) > 0)
+    flows["path"] = numpy.where(has_paths, forth.starts[:-1], NONE)
     flows["back"] = back.starts[:-1] + len(forth.links)
     flows["timer_s"] = flows["timer_due_s"] = flows["answer_s"] = flows["answer_due_s"] = NEVER
     flows["window"] = min(FIRST_WINDOW, max(FIRST_BYTES // tcp.segment_bytes, 1))

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from pillarbox import topos
+from pillarbox.experiments.models.fluid.directed_links import Routes
 from pillarbox.experiments.models.packets.bulk import BulkFlows, bulk_flows, links_with_most_drops
 from pillarbox.experiments.models.packets.simulated_tcp import TcpParameters, simulate_tcp_flows
 from pillarbox.experiments.models.simulator.paths import routes
@@ -66,6 +67,18 @@ def test_all_that_was_asked_for_arrives_and_every_packet_is_accounted_for(
     assert found.passed.sum() >= 2 * segments
     same = flows.packets()
     assert (same.end_s == found.end_s).all() and (same.dropped == found.dropped).all()
+
+
+@pytest.mark.parametrize("missing", ["routes", "back"])
+def test_a_flow_without_a_path_in_one_direction_sends_nothing(missing: str) -> None:
+    flows = two_to_one(TCP, 100_000)
+    whole: Routes = getattr(flows, missing)
+    end = whole.starts[1]  # of the first flow's path
+    paths = Routes(numpy.array([0, end, end]), whole.links[:end])
+    found = replace(flows, **{missing: paths}).packets()
+    alone = bulk_flows(flows.topology, "", [(0, 3)], 100_000, TCP, seed=1).packets()
+    assert numpy.isnan(found.end_s).tolist() == [False, True]
+    assert found.passed.sum() == alone.passed.sum()
 
 
 def test_two_flows_share_a_cable_about_evenly() -> None:
