@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 MOST_FLOWS = 10_000_000
 FLOWS, FLOWS_BY_TCP = 100_000, 2_000
 FULL = 1.0  # Offered load, relative to its capacity, from which a link is overloaded.
+# Bounds beyond which packets would take longer than the longest TCP timers, or no time at all.
+RATES_MBIT = 1e-3, 1e9
+MOST_RELAY_US = 1e6
 FRAME_BYTES = 1514  # Size of an Ethernet frame with an MTU of 1500.
 DEFAULT_QUEUE = "100 packets"
 # Names of `pillarbox.experiments.models.packets.congestion.CONTROLS`, which takes long to import.
@@ -93,7 +96,7 @@ QUANTILES = ("median", "p95", "p99")
 )
 @click.option(
     "--rate-mbit",
-    type=NumberRange(min=0, min_open=True),
+    type=NumberRange(*RATES_MBIT),
     default=1000.0,
     show_default=True,
     help="Rate of every cable in Mbit/s.",
@@ -147,7 +150,7 @@ QUANTILES = ("median", "p95", "p99")
 )
 @click.option(
     "--relay-us",
-    type=NumberRange(min=0),
+    type=NumberRange(0, MOST_RELAY_US),
     default=0.0,
     show_default=True,
     help="Time for a server to forward a packet, in microseconds, with --tcp.",
