@@ -79,7 +79,7 @@ def bound(function: Function, **rules: Callable[..., Any]) -> Function:
     `native` takes it as a rule, whose own rules are thus bound. Equal arguments return the same
     copy, which is compiled once.
     """
-    return _bound(function, tuple(rules.items()))  # type: ignore[no-any-return]
+    return _bound(function, tuple(rules.items()))
 
 
 @functools.cache

@@ -177,10 +177,11 @@ class LinkWriter(NamedTuple):
 def _link_writer(rule: Rule | SwitchPath, topology: Topology) -> LinkWriter:
     numbers, most = rule.numbers(topology), rule.most(topology)
     if isinstance(rule, SwitchPath):
-        write = bound(write_switch_links, rule=rule.links)
-        return LinkWriter(write, (numbers, port_counts(topology)), most)
-    write = bound(write_server_links, write_path=_path_writer(rule, write_links_of_hop))
-    return LinkWriter(write, (numbers, hop_links(topology, rule.arrivals(topology))), 2 * most)
+        over_switches = bound(write_switch_links, rule=rule.links)
+        return LinkWriter(over_switches, (numbers, port_counts(topology)), most)
+    over_servers = bound(write_server_links, write_path=_path_writer(rule, write_links_of_hop))
+    net = hop_links(topology, rule.arrivals(topology))
+    return LinkWriter(over_servers, (numbers, net), 2 * most)
 
 
 def write_server_links(
