@@ -374,7 +374,7 @@ def link_flows(
     idle: list[Ints] = []  # counts of threads between two blocks: at most one array per thread
 
     def count(part: slice) -> None:
-        try:  # not `if idle`: another thread may take the last array after the test
+        try:  # another thread may take the last array between a test of `idle` and `pop`
             counts = idle.pop()
         except IndexError:
             counts = numpy.zeros(link_count(topology), numpy.int32)
