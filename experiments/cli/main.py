@@ -37,6 +37,8 @@ PARTS = {
     "tests": ("fnss", "hypothesis", "importlinter", "mypy", "pytest", "ruff"),
 }
 PARTS_VARIABLE = "PILLARBOX_PARTS"
+# click's names of types with bounds, and the words for their values
+CLICK_TYPES = {"integer range": "integer", "float range": "number"}
 RENAMED = {"--algorithm": "--routing"}
 MOVED = {"labs release": "sheets release", "labs autograder": "sheets autograder"}
 SECTIONS = {
@@ -147,7 +149,10 @@ def _run(arguments: list[str] | None) -> NoReturn:
     except click.ClickException as error:
         usage = getattr(error, "ctx", None)
         hint = f" (see {usage.command_path} --help)" if usage else ""
-        _exit_with_error(error.format_message() + hint)
+        said = error.format_message()
+        for name, noun in CLICK_TYPES.items():
+            said = said.replace(f"a valid {name}", f"a valid {noun}")
+        _exit_with_error(said + hint)
     except ModuleNotFoundError as error:
         if arguments is None:
             _install_part(error)

@@ -54,7 +54,7 @@ def meant(name: str, known: Iterable[str], otherwise: str = "") -> str:
     >>> meant("ring", ["bcube", "dcell"], "--list shows all")
     '--list shows all'
     """
-    known = list(known)
+    known = list(dict.fromkeys(known))
     close = difflib.get_close_matches(name, known, 1)
     return f"did you mean {close[0]}?" if close else otherwise or f"there are {', '.join(known)}"
 

@@ -106,11 +106,20 @@ def fitting_forecast(
     """
     most = min(MOST_MACHINES, topology.servers)
     usable = USABLE * processors
+    impossible = UnsupportedError(
+        f"no number of machines up to {most} can carry "
+        f"{topology.spec} at {server_mbit:g} Mbit/s per server: lower the rate, or take larger "
+        "machines"
+    )
+    servers_mib = topology.servers * costs.server_mib
+    idle_processors = topology.servers * costs.server_idle
+    # Idle servers may need more than all machines have: no forecast of the traffic is needed.
+    if idle_processors > most * usable or servers_mib > most * (memory_mib - costs.lab_mib):
+        raise impossible
     total = run_forecast(topology, 1, server_mbit, costs)
     if total.processors <= usable and total.memory_mib <= memory_mib:
         return total
     spare_mib = memory_mib - costs.lab_mib - costs.machine_mib
-    servers_mib = topology.servers * costs.server_mib
     if total.processors <= most * usable and servers_mib <= most * spare_mib:
         # lower bound, reached if all machines have equal loads
         fewest = max(2, ceil(total.processors / usable), ceil(servers_mib / spare_mib))
@@ -118,11 +127,7 @@ def fitting_forecast(
             found = run_forecast(topology, machines, server_mbit, costs)
             if found.processors <= usable and found.memory_mib <= memory_mib:
                 return found
-    raise UnsupportedError(
-        f"no number of machines up to {most} can carry "
-        f"{topology.spec} at {server_mbit:g} Mbit/s per server: lower the rate, or take larger "
-        "machines"
-    )
+    raise impossible
 
 
 def _costs_of(topology: Topology, found: Forecast, server_mbit: float, costs: Costs) -> RunForecast:

@@ -185,7 +185,7 @@ def job_options(text: str) -> dict[str, Any]:
     >>> job_options("operation=all-reduce bytes=1e6")
     {'operation': 'all-reduce', 'bytes': 1000000.0}
     """
-    found = {}
+    found: dict[str, Any] = {}
     for word in filter(None, re.split(r"[,\s]+(?=[\w-]+=)", text.strip())):
         name, equals, value = word.partition("=")
         require(

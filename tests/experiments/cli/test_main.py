@@ -49,6 +49,22 @@ def test_a_number_that_is_not_finite_or_not_in_range_is_refused(word: str) -> No
     assert "--server-mbit" in found.output
 
 
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["forecast", "bcube,4,1", "--seconds", "long"], "'long' is not a valid number."),
+        (["why-slow", ".", "first"], "'first' is not a valid integer."),
+    ],
+)
+def test_a_wrong_word_is_refused(
+    words: list[str], reason: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli_module.main(words)
+    assert caught.value.code == 2
+    assert reason in capfd.readouterr().err
+
+
 def test_a_capture_is_not_written_over(tmp_path: Path) -> None:
     from pillarbox.experiments.cli.main import main
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pillarbox import topos
+from pillarbox.experiments.apps.cluster import run_forecast as run_forecast_module
 from pillarbox.experiments.apps.cluster.run_forecast import (
     USABLE,
     Costs,
@@ -63,3 +64,17 @@ def test_processors_that_no_number_of_machines_has() -> None:
     for processors in (needed / USABLE * 0.999, 1e-300):
         with pytest.raises(PillarboxError, match="no number of machines up to 16"):
             fitting_forecast(BCUBE, 100.0, processors, 1e6, COSTS)
+
+
+def test_idle_servers_that_need_too_much_are_refused_before_any_forecast(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def unexpected(*_: object) -> None:
+        raise AssertionError("traffic was forecast")
+
+    huge = topos.parse("dcell,6,3")  # 3,263,442 servers: minutes of computation
+    monkeypatch.setattr(run_forecast_module, "run_forecast", unexpected)
+    with pytest.raises(PillarboxError, match="no number of machines up to 100"):
+        fitting_forecast(huge, 10.0, 2.0, 8192.0, COSTS)
+    with pytest.raises(AssertionError, match="traffic was forecast"):
+        fitting_forecast(huge, 10.0, 1e6, 1e6, COSTS)
