@@ -26,11 +26,16 @@ from pillarbox.topos.base.errors import PillarboxError
 PROGRAM = Path(__file__).with_name("sealed.py")
 DECISION_S = 2.0  # wall time limit of one answer of the student's code, in seconds
 PATIENCE_S = 30.0  # wall time limit of all answers of a student's code, in seconds
+# CPU time that a child may use after an answer, until the next question, in seconds: more than
+# reading and collecting garbage take
+BACKGROUND_S = 0.1
 CPU_S = 10  # CPU time limit of a sealed child process, in seconds
 # memory limit of all sealed children of a student's file together, in bytes
 MEMORY_BYTES = 128 << 20
 LEAST_MEMORY_BYTES = 16 << 20
 LONGEST_ANSWER = 1 << 20
+# CPUCLOCK_SCHED, the kind of clock in the number of a process's CPU clock (clock_getcpuclockid(3))
+PROCESS_CLOCK = 2
 START_S = 20.0
 # maximum number of lines that the student's file prints, and of characters in a line
 MOST_PRINTED, LONGEST_LINE = (200, 400)
@@ -164,6 +169,7 @@ class SealedChild:
     def __init__(self, keeper: ChildKeeper, pid: int, stream: socket.socket) -> None:
         self._keeper, self._pid, self._stream = keeper, pid, stream
         self._questions = 0
+        self._answered_cpu_s = 0.0  # CPU time of the child at its last answer, in seconds
         self._unread = b""
         self.alive = True
 
@@ -171,6 +177,7 @@ class SealedChild:
         """Return the student's answer to a question; raise StudentError or ChildKilled if none."""
         if not self.alive:
             raise ChildKilled("it was stopped before")
+        self._check_background()
         self._questions += 1
         line = json.dumps({**question, "number": self._questions}) + "\n"
         began = time.monotonic()
@@ -185,6 +192,7 @@ class SealedChild:
         except (ValueError, RecursionError):
             self.stop("its answer is malformed")
         self._keeper.waited_s += time.monotonic() - began
+        self._answered_cpu_s = self._cpu_s()
         if self._keeper.waited_s > PATIENCE_S:
             self.stop(f"all its answers took {PATIENCE_S:g} s")
         if not isinstance(answer, dict) or answer.get("number") != self._questions:
@@ -199,6 +207,25 @@ class SealedChild:
                 self.stop("it exceeded its memory limit")
             raise StudentError(printable(str(answer["error"]), LONGEST_LINE))
         return answer.get("answer")
+
+    def _check_background(self) -> None:
+        """Count the CPU time since the last answer as the student's; stop a child that computes.
+
+        Code that has answered may go on: it can write to the socket of its answers.
+        """
+        if not self._questions:
+            return
+        background_s = self._cpu_s() - self._answered_cpu_s
+        if background_s > BACKGROUND_S:
+            self.stop("it computes after its answer, without a question")
+        self._keeper.waited_s += max(0.0, background_s)
+
+    def _cpu_s(self) -> float:
+        """Return the CPU time of the child process, in seconds; 0 if the process has ended."""
+        try:
+            return time.clock_gettime(~self._pid << 3 | PROCESS_CLOCK)
+        except OSError:
+            return 0.0
 
     def stop(self, reason: str) -> NoReturn:
         """Kill the sealed child and raise ChildKilled with the reason."""
