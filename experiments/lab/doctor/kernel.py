@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 from pillarbox.experiments.lab.doctor.finding import (
@@ -25,6 +26,8 @@ from pillarbox.hosts.live.devices import MEND_TUN, TUN
 from pillarbox.topos.base.errors import PillarboxError
 
 LOOPBACK = 1
+RETURN_MITIGATION = Path("/sys/devices/system/cpu/vulnerabilities/spec_rstack_overflow")
+SAFE_RET = "Safe RET"
 NEEDS_ROOT = "only root can try it: sudo pillarbox doctor"
 MODULES = "install the kernel's extra modules (Ubuntu: linux-modules-extra-$(uname -r)) and reboot"
 
@@ -223,7 +226,20 @@ def controls() -> Finding:
 
     costs = "no congestion control of your own (cc, --tcp); the kernel's remain"
     mend = "use Linux 6.4 or later with BTF, and install clang and libbpf-dev"
-    return _finding_by_attempt("TCP controls", "eBPF can control TCP", attempt, costs, mend)
+    found = _finding_by_attempt("TCP controls", "eBPF can control TCP", attempt, costs, mend)
+    if found.state == OK and SAFE_RET in _text_of(RETURN_MITIGATION):
+        lack = f"eBPF can control TCP; the kernel skips some calls (mitigation {SAFE_RET})"
+        costs = "some flows keep queues full: check their fairness (docs/congestion.md)"
+        return Finding(found.name, LESS, lack, costs, "use another processor")
+    return found
+
+
+def _text_of(file: Path) -> str:
+    """Return the text of a file of the kernel, empty if the kernel does not have the file."""
+    try:
+        return file.read_text()
+    except OSError:
+        return ""
 
 
 def multipath_tcp() -> Finding:

@@ -55,6 +55,22 @@ def test_a_kernel_that_refuses_is_told_with_its_own_words(monkeypatch: pytest.Mo
     )
 
 
+@pytest.mark.parametrize(
+    ("mitigation", "state"),
+    [("Vulnerable: Safe RET, no microcode", LESS), ("Not affected", OK), (None, OK)],
+)
+def test_a_processor_on_which_controls_lose_calls_is_reported(
+    mitigation: str | None, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        kernel, "_finding_by_attempt", lambda *_: Finding("TCP controls", OK, "yes")
+    )
+    monkeypatch.setattr(kernel, "RETURN_MITIGATION", tmp_path / "spec_rstack_overflow")
+    if mitigation is not None:
+        kernel.RETURN_MITIGATION.write_text(mitigation)
+    assert kernel.controls().state == state
+
+
 def test_what_only_root_can_try_is_unknown_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(user_namespace, "refusal", lambda: "no user namespaces")
