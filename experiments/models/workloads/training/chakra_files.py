@@ -284,17 +284,22 @@ def write_trace(
         "choose another folder, or remove its files",
     )
     files, known = [], times_us or {}
-    for rank, nodes in enumerate(trace.ranks):
-        metadata = GlobalMetadata(version=VERSION)
-        metadata.attr.append(Attribute(name="rank", int64_val=rank))
-        messages = [
-            metadata,
-            *(_message_of(node, rank, known.get((rank, node.number))) for node in nodes),
-        ]
-        files.append(folder / f"{name}.{rank}{SUFFIX}")
-        write_atomically(files[-1], b"".join(map(_delimited, messages)))
     groups = {key: list(members) for key, members in trace.groups.items()}
-    write_atomically(folder / GROUPS_FILE, json.dumps(groups).encode() + b"\n")
+    try:
+        for rank, nodes in enumerate(trace.ranks):
+            metadata = GlobalMetadata(version=VERSION)
+            metadata.attr.append(Attribute(name="rank", int64_val=rank))
+            messages = [
+                metadata,
+                *(_message_of(node, rank, known.get((rank, node.number))) for node in nodes),
+            ]
+            files.append(folder / f"{name}.{rank}{SUFFIX}")
+            write_atomically(files[-1], b"".join(map(_delimited, messages)))
+        write_atomically(folder / GROUPS_FILE, json.dumps(groups).encode() + b"\n")
+    except PillarboxError:
+        for file in files:  # some ranks alone are no trace
+            file.unlink(missing_ok=True)
+        raise
     for file in (*files, folder / GROUPS_FILE):
         give_to_user(file)
     return files

@@ -232,3 +232,11 @@ def test_traces_converted_from_pytorch(tmp_path: Path) -> None:
         (COMPUTE, (), False),
         (COMPUTE, (1,), True),
     ]
+
+
+def test_a_trace_that_cannot_be_written_leaves_no_ranks(tmp_path: Path) -> None:
+    trace = Transformer(dp=2, layers=1, hidden=64).trace()
+    (tmp_path / GROUPS_FILE).mkdir()  # the last file, in place of a full disk
+    with pytest.raises(PillarboxError, match="cannot be written"):
+        write_trace(trace, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [GROUPS_FILE]
