@@ -148,9 +148,10 @@ def with_iteration_options(experiment: Experiment, options: Mapping[str, Any]) -
     if not options:
         return experiment
     workload = experiment.workload
+    first = next(iter(options)).replace("_", "-").replace("jobs", "job")
     require(
         workload.pattern == TRAINING,
-        f"--{next(iter(options)).replace('_', '-')} describes a training iteration, and the "
+        f"--{first} describes a training iteration, and the "
         f"traffic of {experiment.name} is {workload.pattern}: choose `run {TRAINING}`",
     )
     kept = workload.options

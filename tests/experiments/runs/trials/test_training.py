@@ -161,6 +161,8 @@ def test_wrong_options_of_the_iteration(options: tuple[str, ...], words: str) ->
 
 def test_options_of_an_iteration_need_one() -> None:
     assert "choose `run training`" in str(dry_run("quick", "--micro-batches", "3").exception)
+    refused = dry_run("quick", "--job", "tp=2").exception
+    assert str(refused).startswith("--job describes")
 
 
 def test_jobs_run_together_and_alone(tmp_path: Path) -> None:
