@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,8 @@ from typing import Any
 import click
 
 from pillarbox.experiments.base.arguments import lab, on_option
+
+PYTHON_OPTIONS = ("--help", "--version")  # Python's own options with long names
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -69,6 +72,7 @@ def command(
     from pillarbox.experiments.runs.control.server_ranks import Rank, run_ranks
     from pillarbox.topos.base.errors import require
 
+    _refuse_option(program[0])
     folder = lab_registry.folder_of(number)
     hosts = live_hosts(folder, chosen)
     require(
@@ -92,6 +96,17 @@ def command(
     code = exit_code(failure.code, str(failure))
     click.echo(f"pillarbox: {failure}", err=True)
     return code
+
+
+def _refuse_option(word: str) -> None:
+    """Raise an error for a first word that is no option of Python, but a misspelt one of torchrun.
+
+    Python would refuse the word on each server.
+    """
+    if word.startswith("--") and word not in PYTHON_OPTIONS:
+        known = [name for option in command.params for name in option.opts]
+        close = difflib.get_close_matches(word.partition("=")[0], known)
+        raise click.NoSuchOption(word, possibilities=close, ctx=click.get_current_context())
 
 
 def _command_line(

@@ -54,6 +54,7 @@ def test_a_number_that_is_not_finite_or_not_in_range_is_refused(word: str) -> No
     [
         (["forecast", "bcube,4,1", "--seconds", "long"], "'long' is not a valid number."),
         (["why-slow", ".", "first"], "'first' is not a valid integer."),
+        (["torchrun", "--rank", "8", "train.py"], "Did you mean one of: '--on', '--ranks'?"),
     ],
 )
 def test_a_wrong_word_is_refused(
