@@ -141,16 +141,28 @@ def only_writer(folder: Path) -> Iterator[None]:
 
 
 def give_to_user(path: Path) -> None:
-    """Change the owner of a file or folder from root to the user who called sudo."""
+    """Change the owner of a file or folder from root to the user who called sudo.
+
+    Devices, such as /dev/null, stay the machine's.
+    """
     user, group = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")
     if is_machine_root() and user.isdecimal() and group.isdecimal():
-        os.chown(path, int(user), int(group), follow_symlinks=False)
+        mode = path.lstat().st_mode
+        if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+            os.chown(path, int(user), int(group), follow_symlinks=False)
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file atomically: write a temporary file in the same folder, then rename it."""
+    """Write a file atomically: write a temporary file in the same folder, then rename it.
+
+    Devices and pipes, such as /dev/null, are not replaced but written to.
+    """
     temporary = path.with_name(f".pillarbox-{secrets.token_hex(6)}")
     try:
+        if path.exists() and not path.is_file():
+            with path.open("wb") as stream:
+                stream.write(content)
+            return
         try:
             # The umask sets the mode; files of tempfile would be unreadable for other users.
             with temporary.open("xb") as stream:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from pillarbox.experiments.base.arguments import FILE, answer, json_option
+from pillarbox.experiments.base.arguments import FILE, STANDARD_OUTPUT, answer, json_option
 
 FLOWS = 10  # number of flows that are explained if none is given
 
@@ -31,7 +31,8 @@ FLOWS = 10  # number of flows that are explained if none is given
     "--perfetto",
     type=FILE,
     metavar="FILE",
-    help="Write all flows, faults and queues of the trial as a trace for https://ui.perfetto.dev.",
+    help="Write all flows, faults and queues of the trial as a trace for https://ui.perfetto.dev "
+    "(- for standard output).",
 )
 @json_option("flows", "trace")
 def command(
@@ -61,6 +62,9 @@ def command(
     from pillarbox.experiments.runs.trials.summary import verdict_text
     from pillarbox.topos.base.errors import require
 
+    to_stream = perfetto == STANDARD_OUTPUT
+    prints_both = "--json prints to standard output, and so does --perfetto -: omit one of them"
+    require(not (to_stream and as_json), prints_both)
     found = records.load(run)
     one = (simulated_trial if simulated else logged_trial)(found, trial - 1)
     chosen = slowest(one.flows, FLOWS if flow is None else len(one.flows))
@@ -77,6 +81,9 @@ def command(
     if perfetto is not None:
         every = explained(one, slowest(one.flows, len(one.flows)))
         trace = json.dumps(trace_of(one, every), separators=(",", ":"))
+        if to_stream:
+            click.echo(trace)
+            return
         write_atomically(perfetto, trace.encode())
         lines.append(f"trace: {perfetto}")
     data = {
