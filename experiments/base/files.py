@@ -152,14 +152,24 @@ def give_to_user(path: Path) -> None:
             os.chown(path, int(user), int(group), follow_symlinks=False)
 
 
+def _is_own_device(path: Path) -> bool:
+    """Return True for a device or a pipe, or a link to one, of root or this user.
+
+    Others can place links to a device, and pipes that block, into a folder such as /tmp.
+    """
+    if not path.exists() or path.is_file():
+        return False
+    return path.lstat().st_uid in (0, os.geteuid())
+
+
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file atomically: write a temporary file in the same folder, then rename it.
 
-    Devices and pipes, such as /dev/null, are not replaced but written to.
+    Devices and pipes of root and of this user, such as /dev/null, are not replaced but written to.
     """
     temporary = path.with_name(f".pillarbox-{secrets.token_hex(6)}")
     try:
-        if path.exists() and not path.is_file():
+        if _is_own_device(path):
             with path.open("wb") as stream:
                 stream.write(content)
             return

@@ -44,3 +44,13 @@ def test_the_user_of_sudo_gets_files_but_no_devices(
     for path in (file, pipe):
         give_to_user(path)
     assert (file.stat().st_uid, pipe.stat().st_uid) == (1234, 0)
+
+
+@pytest.mark.root
+def test_a_link_of_another_user_is_replaced(tmp_path: Path) -> None:
+    pipe, link = tmp_path / "pipe", tmp_path / "link"
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    os.lchown(link, 1234, 1234)
+    write_atomically(link, b"content")
+    assert pipe.is_fifo() and not link.is_symlink() and link.read_bytes() == b"content"
