@@ -203,7 +203,7 @@ def digit_count(ranks: int, base: int) -> int:
     require(
         power == ranks,
         f"this collective algorithm takes a power of {base} as the number of ranks, not {ranks}: "
-        f"choose ranks = {' or '.join(map(str, near))}, or another algorithm",
+        f"choose {' or '.join(map(str, near))} ranks, or another algorithm",
     )
     return digits
 
