@@ -36,8 +36,8 @@ Recordings of live networks that play in the browser. Each has traffic, a fault 
 - Space pauses. The slider and the times in the event list go to a moment; *0.1×* shows a fault in slow motion.
 - Select a cable or a server with the mouse, or with the arrow keys and Enter, for its load and its queue.
 
-The site plays the recordings; in a checkout, build the site with `.venv/bin/python docs/site.py`. Made by
-`sudo .venv/bin/python docs/gallery.py`."""
+The site plays the recordings. In a checkout, `.venv/bin/python docs/site.py` writes them as pages, `build/docs/gallery/NAME.html`.
+Made by `sudo .venv/bin/python docs/gallery.py`."""
 # Time of each step in a recording, in seconds: first goodput, fault, repair.
 BEGIN_S, FAULT_S, REPAIR_S = 1.0, 4.0, 8.0
 END_S = 2.0  # duration of a recording after the result of its traffic, in seconds

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gzip
 import html
+import importlib.util
 import json
 import re
 import shutil
@@ -33,6 +34,13 @@ FULL_WIDTH = "---\nhide: [navigation, toc]\n---\n"
 def main() -> int:
     """Write the pages and build the site; return Zensical's exit code."""
     write_pages(ROOT / "build" / "docs")
+    if importlib.util.find_spec("zensical") is None:
+        message = (
+            "the pages are in build/docs, the gallery's recordings in build/docs/gallery/NAME.html; "
+            "the site needs Zensical: .venv/bin/pip install -e '.[docs]'"
+        )
+        print(message, file=sys.stderr)
+        return 1
     command = [sys.executable, "-m", "zensical", "build", "--clean", "--strict"]
     return subprocess.run(command, cwd=ROOT, check=False).returncode
 
