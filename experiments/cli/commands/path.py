@@ -12,6 +12,7 @@ from pillarbox.experiments.base.arguments import (
     network,
     routing_option,
 )
+from pillarbox.experiments.base.text import counted
 from pillarbox.hosts.base.algorithms import Routed, algorithms, choose, route
 from pillarbox.hosts.base.failures import Failures, parse_failures
 from pillarbox.hosts.base.load import router_file_errors, router_for
@@ -123,7 +124,7 @@ def _disjoint_paths(topology: Topology, source: int, destination: int) -> int | 
 
 def path_as_text(topology: Topology, path: Path, failures: Failures) -> str:
     """Return a path between servers as text, one line for each hop."""
-    lines = [f"{topology.address(path.source)}  ({len(path)} hops)"]
+    lines = [f"{topology.address(path.source)}  ({counted(len(path), 'hop')})"]
     for server, step in zip(path.servers, path.steps, strict=False):
         switches = [
             f"{topology.node_name(node)} {topology.switch_label(node - topology.servers)}"
