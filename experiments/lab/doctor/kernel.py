@@ -217,6 +217,8 @@ def ebpf() -> Finding:
 
 def controls() -> Finding:
     """Return whether TCP congestion controls in eBPF can be registered."""
+    if not is_machine_root():
+        return Finding("TCP controls", UNKNOWN, NEEDS_ROOT)
 
     def attempt() -> None:
         from pillarbox.experiments.lab.linux.congestion import control_in_use, shipped

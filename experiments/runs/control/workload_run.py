@@ -83,6 +83,7 @@ def _workload(words: list[str]) -> Workload:
         hint = meant(words[0], known)
         raise UnknownNameError(f"there is no traffic pattern {words[0]!r}: {hint}")
     values: dict[str, Any] = {"pattern": words[0], "options": {}}
+    given = set[str]()
     for word in words[1:]:
         name, equals, text = word.partition("=")
         require(bool(equals), f"{word!r} is not an option: write NAME=VALUE, as duration_s=5")
@@ -90,6 +91,8 @@ def _workload(words: list[str]) -> Workload:
             values["options"].setdefault("jobs", []).append(job_options(text))
             continue
         at = values if name in fields_of(Workload) else values["options"]
+        require(name not in given, f"{name} is given twice: write it once")
+        given.add(name)
         at[name] = guessed(name, text)
     amounts = {"volume_bytes", "duration_s", "arrivals"} & values.keys()
     if not amounts and values["pattern"] != TRAINING:

@@ -65,6 +65,7 @@ def test_a_processor_on_which_controls_lose_calls_is_reported(
     monkeypatch.setattr(
         kernel, "_finding_by_attempt", lambda *_: Finding("TCP controls", OK, "yes")
     )
+    monkeypatch.setattr(kernel, "is_machine_root", lambda: True)
     monkeypatch.setattr(kernel, "RETURN_MITIGATION", tmp_path / "spec_rstack_overflow")
     if mitigation is not None:
         kernel.RETURN_MITIGATION.write_text(mitigation)

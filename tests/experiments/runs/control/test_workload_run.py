@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pillarbox.experiments.lab.traffic import tools
-from pillarbox.experiments.runs.control.workload_run import goodput_line
+from pillarbox.experiments.runs.control.workload_run import _workload, goodput_line
+from pillarbox.topos.base.errors import PillarboxError
 from tests.experiments.runs.control import test_commands
 from tests.experiments.runs.control.test_commands import Terminal, up
 
@@ -97,3 +98,12 @@ def test_a_result_that_is_not_valid_names_the_first_reason() -> None:
     line = "2 flows, 0 failed: 5.00 Mbit/s of 10.0 Mbit/s ideal; not valid: processors were idle 1%"
     assert goodput_line(record) == f"{line} (and 1 more)"
     assert goodput_line(record | {"valid": True}).endswith("ideal; valid")
+
+
+def test_an_option_that_is_given_twice_is_refused() -> None:
+    with pytest.raises(PillarboxError, match="duration_s is given twice"):
+        _workload(["all-to-all", "duration_s=1", "duration_s=2"])
+    with pytest.raises(PillarboxError, match="tp is given twice"):
+        _workload(["training", "tp=2", "tp=4"])
+    jobs = _workload(["training", "job=tp=2", "job=tp=4"]).options["jobs"]
+    assert jobs == [{"tp": 2}, {"tp": 4}]
