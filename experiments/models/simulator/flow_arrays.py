@@ -29,7 +29,8 @@ def random_flows(servers: int, flows: int, random: numpy.random.Generator) -> tu
     require(servers >= 2, "random flows need a network of at least two servers")
     sources = random.integers(0, servers, flows)
     destinations = random.integers(0, servers - 1, flows)
-    return sources, destinations + (destinations >= sources)
+    destinations += destinations >= sources
+    return sources, destinations
 
 
 def working_routes(

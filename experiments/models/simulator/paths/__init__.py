@@ -422,17 +422,17 @@ def _checked_choice(
     topology: Topology, name: str, sources: Ints, destinations: Ints, choice: Ints | int
 ) -> tuple[CompiledRouting, Ints]:
     algorithm = routing_by_name(topology, name)
-    numbers = numpy.broadcast_to(numpy.asarray(choice, numpy.int64), sources.shape)
+    numbers = numpy.asarray(choice, numpy.int64)
     require(
         sources.shape == destinations.shape and not (sources == destinations).any(),
         "flows need arrays of sources and destinations of equal length, and two different ends",
     )
     most = algorithm.choices(topology)
     require(
-        not len(numbers) or 0 <= int(numbers.min()) <= int(numbers.max()) < most,
+        not numbers.size or 0 <= int(numbers.min()) <= int(numbers.max()) < most,
         f"the paths of {name} in {topology.spec} have the numbers 0 to {most - 1}",
     )
-    return algorithm, numbers
+    return algorithm, numpy.broadcast_to(numbers, sources.shape)
 
 
 def concatenated_routes(parts: list[Routes]) -> Routes:
