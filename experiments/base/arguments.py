@@ -157,6 +157,13 @@ terminals_option = click.option(
     is_flag=True,
     help="Permit terminals on servers also if the page is reached over a network.",
 )
+seed_option = click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=1,
+    show_default=True,
+    help="Seed of all random choices.",
+)
 weights_option = click.option(
     "--weights",
     type=Weights(),

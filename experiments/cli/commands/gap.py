@@ -16,6 +16,7 @@ from pillarbox.experiments.base.arguments import (
     json_option,
     network,
     routing_option,
+    seed_option,
 )
 from pillarbox.hosts.base.failures import parse_failures
 from pillarbox.topos.base.errors import require
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     help="Traffic pattern: permutation, burst, one-to-all, ... [default: all-to-all]",
 )
 @fail
-@click.option("--seed", type=int, default=1, show_default=True, help="Seed of all random choices.")
+@seed_option
 @click.option(
     "--seconds",
     type=NumberRange(min=0, min_open=True),

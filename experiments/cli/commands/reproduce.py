@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pillarbox.experiments.base.arguments import FOLDER, NumberRange, answer, complete, json_option
+from pillarbox.experiments.base.arguments import (
+    FOLDER,
+    NumberRange,
+    answer,
+    complete,
+    json_option,
+    seed_option,
+)
 from pillarbox.experiments.base.files import only_writer, output_folder
 from pillarbox.topos.base.errors import NotPermittedError, PillarboxError, require
 
@@ -40,7 +47,7 @@ FAILED = 1
     help="Compute again even if the directory has results of the same code and options.",
 )
 @click.option("--quick", is_flag=True, help="Use fewer and smaller data points, for a quick look.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Seed of all random choices.")
+@seed_option
 @click.option(
     "--repeats",
     type=click.IntRange(min=1),

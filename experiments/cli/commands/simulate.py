@@ -17,6 +17,7 @@ from pillarbox.experiments.base.arguments import (
     answer,
     json_option,
     routing_option,
+    seed_option,
 )
 from pillarbox.hosts.linux.multipath import MOST_SUBFLOWS
 from pillarbox.hosts.live.settings import MPTCP, TCP
@@ -155,7 +156,7 @@ QUANTILES = ("median", "p95", "p99")
     show_default=True,
     help="Time for a server to forward a packet, in microseconds, with --tcp.",
 )
-@click.option("--seed", type=int, default=1, show_default=True, help="Seed of all random choices.")
+@seed_option
 @click.option(
     "--trace",
     type=FILE,

@@ -16,6 +16,7 @@ from pillarbox.experiments.base.arguments import (
     answer,
     json_option,
     routing_option,
+    seed_option,
 )
 from pillarbox.experiments.models.workloads.training.placement import PACKED, PLACEMENTS
 from pillarbox.topos.base.errors import require
@@ -148,7 +149,7 @@ def given_options(values: Mapping[str, Any]) -> dict[str, Any]:
     show_default=True,
     help="Largest IP packet, in bytes.",
 )
-@click.option("--seed", type=int, default=1, show_default=True, help="Seed of all random choices.")
+@seed_option
 @click.option(
     "-o",
     "--out",

@@ -66,6 +66,13 @@ def test_a_wrong_word_is_refused(
     assert reason in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("words", ["gap bcube,2,1", "simulate bcube,2,1", "reproduce efficiency"])
+def test_a_seed_below_0_is_refused(words: str) -> None:
+    found = CliRunner().invoke(cli, [*words.split(), "--seed", "-1"])
+    assert found.exit_code == 2
+    assert "--seed" in found.output
+
+
 def test_a_capture_is_not_written_over(tmp_path: Path) -> None:
     from pillarbox.experiments.cli.main import main
 
