@@ -22,6 +22,7 @@ import os
 import pickle
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any, TypeVar
@@ -90,7 +91,13 @@ def _bound(function: Any, rules: tuple[tuple[str, Any], ...]) -> Any:
 
 
 def _name_with_rules(name: str, rules: tuple[tuple[str, Any], ...]) -> str:
-    return ".".join([name, *(rule.__name__ for _, rule in rules)])
+    """Return a function's name with its rules' names and modules, a name for a cache file.
+
+    Without the modules, rules of the same name (`parallel` of BCube and of the torus) would replace
+    each other's compiled code.
+    """
+    of_rules = ([*rule.__module__.split(".")[-2:], rule.__name__] for _, rule in rules)
+    return ".".join([name, *chain.from_iterable(of_rules)])
 
 
 def _compiled_on_call(

@@ -106,6 +106,15 @@ def test_a_loop_is_compiled_for_each_rule(module: Callable[[str, str], ModuleTyp
     assert native(calling.total, rule=called.onward)(1) == 2 + 3
 
 
+def test_rules_of_the_same_name_keep_their_compiled_code(
+    module: Callable[[str, str], ModuleType], tmp_path: Path
+) -> None:
+    total = module("calling", CALLING.replace("from called import onward\n", "onward = None")).total
+    for name in ("one", "other"):
+        assert native(total, rule=module(name, CALLED).onward)(0) == 6
+    assert len(list(tmp_path.rglob("*total.*.nbi"))) == 2
+
+
 LOOP = """
 def rule(here):
     raise NotImplementedError
