@@ -7,6 +7,7 @@ import resource
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,6 +16,8 @@ from pillarbox.hosts.linux.calls import die_with_parent
 
 # fields of /proc/meminfo that count the kernel's own memory
 KERNEL_MEMORY = ("Slab", "Percpu", "KernelStack", "PageTables")
+
+LOADS, LOAD_S = 10, 1e-3  # number of readings of the machine's load, and seconds before each
 
 
 def forked(program: Callable[[], object], processor: int | None = None) -> int:
@@ -70,6 +73,25 @@ def processors() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def idle_processors() -> int:
+    """Return the number of processors that this process may use now without delaying others.
+
+    The number is at least 1. It is counted several times: short tasks of the kernel do not matter.
+    """
+    most = processors()
+    try:
+        running = min(_running_threads() for _ in range(LOADS))
+    except (OSError, ValueError, IndexError):  # no /proc
+        return most
+    return max(1, min(most, (os.cpu_count() or 1) - (running - 1)))
+
+
+def _running_threads() -> int:
+    """Return the number of threads of this machine that run or wait for a processor."""
+    time.sleep(LOAD_S)
+    return int(Path("/proc/loadavg").read_text().split()[3].split("/")[0])
 
 
 # -- resource use ----------------------------------------------------------------------------------

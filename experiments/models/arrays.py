@@ -54,7 +54,9 @@ class Records(Protocol[Record_co]):
 
 
 def zero_records(kind: type[Record_co], count: int) -> Records[Record_co]:
-    """Return an array of records whose fields are all 0; the first begins a cache line.
+    """Return an array of records whose fields are all 0.
+
+    The first record begins a cache line. Records larger than a cache line fill whole lines.
 
     >>> class Link:
     ...     first: Int32
@@ -65,7 +67,34 @@ def zero_records(kind: type[Record_co], count: int) -> Records[Record_co]:
     fields = get_type_hints(kind, include_extras=True)
     widths = [(name, *one.__metadata__) for name, one in fields.items()]
     layout = numpy.dtype(widths, align=True)
-    memory = numpy.zeros(count * layout.itemsize + CACHE_LINE, numpy.uint8)
-    start = -memory.ctypes.data % CACHE_LINE
-    found: Records[Record_co] = memory[start : start + count * layout.itemsize].view(layout)
+    if layout.itemsize > CACHE_LINE:
+        parts: Any = layout.fields
+        layout = numpy.dtype(
+            {
+                "names": list(parts),
+                "formats": [part[0] for part in parts.values()],
+                "offsets": [part[1] for part in parts.values()],
+                "itemsize": -(-layout.itemsize // CACHE_LINE) * CACHE_LINE,
+            },
+            align=True,
+        )
+    found: Records[Record_co] = _zero_bytes(count * layout.itemsize).view(layout)
     return found
+
+
+def zeros_alone(shape: tuple[int, ...], kind: type[numpy.generic]) -> NDArray[Any]:
+    """Return an array of zeros that shares no cache line with other data.
+
+    Threads that write to different cache lines do not slow each other down.
+
+    >>> zeros_alone((2,), numpy.int64).ctypes.data % CACHE_LINE
+    0
+    """
+    count = numpy.prod(shape, dtype=int)
+    return _zero_bytes(int(count) * numpy.dtype(kind).itemsize).view(kind).reshape(shape)
+
+
+def _zero_bytes(size: int) -> NDArray[numpy.uint8]:
+    memory = numpy.zeros(size + 2 * CACHE_LINE, numpy.uint8)
+    start = -memory.ctypes.data % CACHE_LINE
+    return memory[start : start + size]

@@ -58,12 +58,17 @@ class BulkFlows:
             self.routes, self.start_s, volumes, capacity, moments_s=moments_s
         )
 
-    def packets(self, moments_s: Floats | None = None) -> TcpSimulationResults:
-        """Simulate the bulk flows by TCP or Multipath TCP, packet by packet."""
+    def packets(self, moments_s: Floats | None = None, parts: int = 0) -> TcpSimulationResults:
+        """Simulate the bulk flows by TCP or Multipath TCP, packet by packet.
+
+        `parts` is that of `simulate_tcp_flows`.
+        """
         volumes = numpy.full(len(self.start_s), self.volume_bytes)
         routes, back, subflows = self.multipath or (self.routes, self.back, None)
         flows = self.start_s, volumes, self.tcp, moments_s, self.seed
-        return simulate_tcp_flows(self.topology, routes, back, *flows, subflows=subflows)
+        return simulate_tcp_flows(
+            self.topology, routes, back, *flows, subflows=subflows, parts=parts
+        )
 
     def times(self, end_s: Floats) -> dict[str, float | None]:
         """Return the bulk flows' total goodput until the last flow ends, and completion times."""

@@ -8,16 +8,22 @@ from pillarbox.experiments.models.packets.simulation_state import (
     FREE,
     Samples,
     SimulationState,
+    entry_link,
+    entry_part,
 )
 from pillarbox.experiments.models.packets.state import ACK, AT_HOME, NEVER, NONE, Link, Packet
+from pillarbox.experiments.models.packets.windows import mail_packet, mailbox
 
 ROUNDING = 1e-9
 STRIDE = 7919  # step from one of a link's random numbers to its next: a prime, so that all are used
 
 
-def enqueue_or_drop(state: SimulationState, number: int, at: int, now: float) -> None:
-    """Put a packet into the queue of link `at`, or drop it."""
-    packet, link = state.packets[number], state.links[at]
+def enqueue_or_drop(state: SimulationState, number: int, now: float) -> None:
+    """Put a packet into the queue of its current link, or drop it."""
+    packet = state.packets[number]
+    entry = state.paths[packet.at]
+    at = entry_link(entry)
+    link = state.links[at]
     takes_s = _transmission_s(link, state, packet)
     begins_s = max(link.turn_s, now)
     if link.free_s - begins_s > link.owed_s:
@@ -30,7 +36,7 @@ def enqueue_or_drop(state: SimulationState, number: int, at: int, now: float) ->
         and queueing_s(link, state.packets, now) + takes_s > limit_s
     ):
         link.dropped += packet.count
-        state.flows[packet.flow].drops += packet.count
+        state.drops[packet.flow] += packet.count
         state.unused[state.counts[FREE]] = number
         state.counts[FREE] += 1
         return
@@ -50,15 +56,38 @@ def enqueue_or_drop(state: SimulationState, number: int, at: int, now: float) ->
         later_s += chance * link.jitter_s * packet.count
     due_s = max(link.last_s, packet.leaves_s + later_s)
     packet.due_s = link.last_s = due_s
+    _append_packet(state, number, at)
+    if link.waits == NONE:
+        link.waits = number
+    to = entry_part(entry)
+    if to != state.exchange.part:
+        mail_packet(state.exchange, packet, to)
+
+
+def receive_mail(state: SimulationState) -> None:
+    """Put packets that other parts have mailed onto the links by which they arrive."""
+    exchange, packets = state.exchange, state.packets
+    for sender in range(exchange.parts):
+        if sender == exchange.part:
+            continue
+        first, end = mailbox(exchange, sender)
+        for place in range(first, end):
+            state.counts[FREE] -= 1
+            number = state.unused[state.counts[FREE]]
+            packets[number] = exchange.boxes[place]
+            _append_packet(state, number, entry_link(state.paths[packets[number].at]))
+
+
+def _append_packet(state: SimulationState, number: int, at: int) -> None:
+    """Append a packet to those that are on their way on link `at`."""
+    packet, link = state.packets[number], state.links[at]
     packet.behind = NONE
     if link.first == NONE:
         link.first = number
-        add_link_event(state.calendar, state.links, at, due_s)
+        add_link_event(state.calendar, state.links, at, packet.due_s)
     else:
         state.packets[link.last].behind = number
     link.last = number
-    if link.waits == NONE:
-        link.waits = number
 
 
 def _transmission_s(link: Link, state: SimulationState, packet: Packet) -> float:

@@ -22,9 +22,7 @@ itself, if its segments are full.
 
 from __future__ import annotations
 
-import numpy
-
-from pillarbox.experiments.models.arrays import Floats, Ints, zero_records
+from pillarbox.experiments.models.arrays import Floats, Ints
 from pillarbox.experiments.models.arrivals.event_heap import (
     add_event,
     move_event,
@@ -37,14 +35,18 @@ from pillarbox.experiments.models.packets.link_events import (
     first_link_event,
     remove_link_event,
 )
-from pillarbox.experiments.models.packets.link_queues import enqueue_or_drop, sample_queues
+from pillarbox.experiments.models.packets.link_queues import (
+    enqueue_or_drop,
+    receive_mail,
+    sample_queues,
+)
 from pillarbox.experiments.models.packets.multipath import (
     offer_data,
     process_data_ack,
     receive_data_segment,
     take_data,
 )
-from pillarbox.experiments.models.packets.packet_log import NO_LINK, LoggedPacket
+from pillarbox.experiments.models.packets.packet_log import NO_LINK
 from pillarbox.experiments.models.packets.sender import (
     is_tail_loss_probe,
     most_segments_at_own_port,
@@ -61,13 +63,23 @@ from pillarbox.experiments.models.packets.simulation_state import (
     EVENTS,
     FREE,
     LOGGED,
-    MOST_ACTIVE,
     SAMPLED,
     Samples,
     SimulationState,
+    entry_part,
+    is_last_entry,
+    most_packets_sent,
 )
-from pillarbox.experiments.models.packets.state import ACK, AT_HOME, AWAY, NEVER, NONE, Packet
-from pillarbox.experiments.models.simulator.compiled import native_in_place
+from pillarbox.experiments.models.packets.state import (
+    ACK,
+    AT_HOME,
+    AWAY,
+    NEVER,
+    NONE,
+    NOT_ARRIVED,
+    Packet,
+)
+from pillarbox.experiments.models.packets.windows import begin_next_window
 from pillarbox.experiments.models.simulator.references import by_reference
 
 DELAYED_ACK_S = 0.04  # delayed-ACK timeout in seconds: Linux' minimum
@@ -79,55 +91,28 @@ ALL = 1 << 62  # more rows than any log has
 SENDER, RECEIVER = 0, 1  # indices of a TCP flow's two timers
 
 
-def run_packet_simulation(
-    state: SimulationState, samples: Samples, order: Ints, start_s: Floats, until_s: float
-) -> SimulationState:
-    """Run the packet simulation until `until_s` or the last packet; return its final state.
-
-    `order` has the flows in the order of their start times `start_s`.
-    """
-    state.counts[FREE] = len(state.unused)
-    while not native_in_place(_process_events)(state, samples, order, start_s, until_s):
-        if state.counts[LOGGED] > _most_logged(state, _most_packets_sent(state)):
-            log = zero_records(LoggedPacket, 2 * len(state.log))
-            log[: len(state.log)] = state.log
-            state = state._replace(log=log)
-            continue
-        # Double the table of packet records: free records stay in front, new ones follow.
-        count, free = len(state.packets), int(state.counts[FREE])
-        packets, unused = zero_records(Packet, 2 * count), numpy.zeros(2 * count, numpy.int32)
-        packets[:count] = state.packets
-        unused[:free] = state.unused[:free]
-        unused[free : free + count] = numpy.arange(count, 2 * count)
-        data_acked = numpy.resize(state.data_acked, 2 * len(state.data_acked))
-        state = state._replace(packets=packets, unused=unused, data_acked=data_acked)
-        state.counts[FREE] = free + count
-    return state
+def most_logged(state: SimulationState) -> int:
+    """Return the number of rows up to which the log has room for an event; ALL without a log."""
+    return len(state.log) - most_packets_sent(state.frames) if len(state.log) > 0 else ALL
 
 
-def _most_packets_sent(state: SimulationState) -> int:
-    """Return the maximum number of packets per event.
-
-    A sender fills all its windows, and its receiver sends two ACKs.
-    """
-    return int(state.frames.most * state.frames.subflows) + 3
-
-
-def _most_logged(state: SimulationState, most: int) -> int:
-    """Return the number of rows up to which the log has room for `most` more; ALL without a log."""
-    return len(state.log) - most if len(state.log) > 0 else ALL
-
-
-def _process_events(
+def process_events(
     state: SimulationState, samples: Samples, order: Ints, start_s: Floats, until_s: float
 ) -> bool:
-    """Process simulated packets' events; return False if packet records or the log run out."""
+    """Process the events of a part of the network; return False if packet records or the log run
+    out.
+
+    `order` has the part's flows in the order of their start times `start_s`.
+    """
     state = by_reference(state)
     links, flows, timers, counts = state.links, state.flows, state.timers, state.counts
-    most = _most_packets_sent(state)
-    most_logged = _most_logged(state, most)
+    window = state.exchange.clocks[0]
+    most = most_packets_sent(state.frames)
+    least_free = most + state.exchange.parts * state.exchange.room
+    most_mailed = state.exchange.room - most if state.exchange.parts > 1 else ALL
+    most_rows = most_logged(state)
     while True:
-        if counts[FREE] < most or counts[LOGGED] > most_logged:
+        if counts[FREE] < least_free or counts[LOGGED] > most_rows:
             return False
         link = first_link_event(state.calendar, links)
         now = links[link].due_s if link != NONE else NEVER
@@ -137,25 +122,36 @@ def _process_events(
         begins = begun < len(order) and start_s[begun] <= now
         if begins:
             now = start_s[begun]
-        while counts[SAMPLED] < len(samples.moments_s) and samples.moments_s[counts[SAMPLED]] < now:
-            samples.delivered[counts[SAMPLED]] = counts[DELIVERED]
-            samples.active[counts[SAMPLED]] = counts[ACTIVE]
-            sample_queues(state, samples, counts[SAMPLED])
-            counts[SAMPLED] += 1
-        if now == NEVER or now > until_s:
-            return True
+        _take_samples(state, samples, min(now, window.end_s))
+        if now >= window.end_s or now > until_s or window.mailed > most_mailed:
+            if state.exchange.parts > 1:
+                begin_next_window(state.exchange, now)
+                receive_mail(state)
+            if state.exchange.parts == 1 or window.first_s == NEVER or window.first_s > until_s:
+                _take_samples(state, samples, NEVER)
+                return True
+            continue
         counts[EVENTS] += 1
         if begins:
             counts[BEGUN] += 1
             if flows[order[begun]].path == NONE:
                 continue
             counts[ACTIVE] += 1
-            counts[MOST_ACTIVE] = max(counts[MOST_ACTIVE], counts[ACTIVE])
             _send_all_windows(state, order[begun], now)
         elif link != NONE:
             _leave_link(state, link, now)
         else:
             _expire_timer(state, timers.heap[0], now)
+
+
+def _take_samples(state: SimulationState, samples: Samples, until_s: float) -> None:
+    """Sample the simulation at all moments before `until_s` that are not sampled yet."""
+    counts = state.counts
+    while counts[SAMPLED] < len(samples.moments_s) and samples.moments_s[counts[SAMPLED]] < until_s:
+        samples.delivered[counts[SAMPLED]] = counts[DELIVERED]
+        samples.active[counts[SAMPLED]] = counts[ACTIVE]
+        sample_queues(state, samples, counts[SAMPLED])
+        counts[SAMPLED] += 1
 
 
 def _leave_link(state: SimulationState, at: int, now: float) -> None:
@@ -172,12 +168,17 @@ def _leave_link(state: SimulationState, at: int, now: float) -> None:
         add_link_event(state.calendar, state.links, at, state.packets[link.first].due_s)
     if len(state.log) > 0:
         _log_packet(state, packet, at, now)
-    if state.paths[packet.at] >= 0:
+    entry = state.paths[packet.at]
+    if entry_part(entry) != state.exchange.part:
+        # The other part has a copy of the packet, and counts the event.
+        state.unused[state.counts[FREE]] = number
+        state.counts[FREE] += 1
+        state.counts[EVENTS] -= 1
+    elif not is_last_entry(entry):
         if kind == AT_HOME:
             packet.kind = AWAY
         packet.at += 1
-        onto = state.paths[packet.at]
-        enqueue_or_drop(state, number, onto if onto >= 0 else ~onto, now)
+        enqueue_or_drop(state, number, now)
     else:
         # The record is freed before others are allocated: it is read, but no longer written.
         state.unused[state.counts[FREE]] = number
@@ -198,6 +199,7 @@ def _receive_ack(state: SimulationState, number: int, now: float) -> None:
     opens_window = flow.connection != NONE and _process_data_ack(
         state, one, state.data_acked[number]
     )
+    flow.reported = max(flow.reported, packet.newest)
     process_ack(flow, packet, now, state.frames.most)
     _set_sender_timer(state, one, timer_expiry_s(flow, now))
     if opens_window:
@@ -217,11 +219,11 @@ def _send_window(state: SimulationState, one: int, now: float) -> None:
             break
         if flow.connection != NONE:
             offer_data(state.shared, state.flows, one, state.frames.most)
-        first = next_segment_to_send(flow, state.arrived, state.sent_as)
+        first = next_segment_to_send(flow, state.arrived_as, state.sent_as)
         if first >= flow.segments:
             break
         most = min(state.frames.together, room)
-        count = segments_of_next_packet(flow, first, most, state.arrived, state.sent_as)
+        count = segments_of_next_packet(flow, first, most, state.arrived_as, state.sent_as)
         if flow.own >= most_segments_at_own_port(flow, max(OWN_PACKETS * count, state.frames.own)):
             break
         _transmit(state, one, first, count, now)
@@ -298,13 +300,16 @@ def _receive_data(state: SimulationState, packet: Packet, now: float) -> None:
     in_order = first == flow.expected and flow.highest == flow.expected
     for segment in range(first, end):
         at = flow.segment + segment
-        if not state.arrived[at]:
-            state.arrived[at] = True
+        if state.arrived_as[at] == NOT_ARRIVED:
+            state.arrived_as[at] = newest
             if flow.connection == NONE or receive_data_segment(state.shared, flow, segment):
                 is_last = segment == flow.last
                 state.counts[DELIVERED] += flow.last_bytes if is_last else state.frames.segment
     flow.highest = max(flow.highest, end)
-    while flow.expected < flow.highest and state.arrived[flow.segment + flow.expected]:
+    while (
+        flow.expected < flow.highest
+        and state.arrived_as[flow.segment + flow.expected] != NOT_ARRIVED
+    ):
         flow.expected += 1
     if flow.connection == NONE:
         done, whole = flow.expected == flow.segments, flow
@@ -358,10 +363,9 @@ def _send_ack(state: SimulationState, one: int, now: float) -> None:
 def _send_packet(state: SimulationState, number: int, at: int, now: float) -> None:
     """Put a new packet into the queue of the first link of its path, which begins at `at`."""
     state.packets[number].at = at
-    link = state.paths[at]
     if len(state.log) > 0:
         _log_packet(state, state.packets[number], NO_LINK, now)
-    enqueue_or_drop(state, number, link if link >= 0 else ~link, now)
+    enqueue_or_drop(state, number, now)
 
 
 def _log_packet(state: SimulationState, packet: Packet, link: int, now: float) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 
-from pillarbox.experiments.models.arrays import Bools, Ints
+from pillarbox.experiments.models.arrays import Ints
 from pillarbox.experiments.models.packets.congestion import (
     grow_window,
     holds_window,
@@ -124,18 +124,18 @@ def process_timeout(flow: TcpFlow, now: float) -> None:
     flow.doing, flow.until = LOSS, flow.next
 
 
-def next_segment_to_send(flow: TcpFlow, arrived: Bools, sent_as: Ints) -> int:
+def next_segment_to_send(flow: TcpFlow, arrived_as: Ints, sent_as: Ints) -> int:
     """Return the next segment to retransmit, or, if none is lost, the first that was never sent.
 
-    `arrived` is true for segments that have arrived, `sent_as` holds each segment's last
-    transmission. An arrival counts here as soon as the ACK that will report it is in flight.
+    `arrived_as` holds the transmission with which each segment has arrived, of which the sender
+    knows those that an ACK has reported; `sent_as` holds each segment's last transmission.
     """
     segment = flow.repairs
     if flow.doing == OPEN or flow.doing == REDUCTION:
         return flow.next
     while segment < flow.next:
         at = flow.segment + segment
-        if not arrived[at] and sent_as[at] <= flow.newest:
+        if arrived_as[at] > flow.reported and sent_as[at] <= flow.newest:
             break
         segment += 1
     flow.repairs = segment
@@ -143,7 +143,7 @@ def next_segment_to_send(flow: TcpFlow, arrived: Bools, sent_as: Ints) -> int:
 
 
 def segments_of_next_packet(
-    flow: TcpFlow, first: int, most: int, arrived: Bools, sent_as: Ints
+    flow: TcpFlow, first: int, most: int, arrived_as: Ints, sent_as: Ints
 ) -> int:
     """Return the number of segments, from `first` on, in one packet: all lost, or all new.
 
@@ -156,7 +156,7 @@ def segments_of_next_packet(
     segment = first + 1
     while segment < end:
         at = flow.segment + segment
-        if arrived[at] or sent_as[at] > flow.newest:
+        if arrived_as[at] <= flow.reported or sent_as[at] > flow.newest:
             break
         segment += 1
     return segment - first

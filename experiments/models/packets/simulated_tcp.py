@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy
 
-from pillarbox.experiments.models.arrays import Floats, Ints, Records, zero_records
+from pillarbox.experiments.models.arrays import Floats, Ints, Records, zero_records, zeros_alone
 from pillarbox.experiments.models.arrivals.event_heap import empty_event_heap
 from pillarbox.experiments.models.fluid.directed_links import (
     Routes,
@@ -22,19 +22,31 @@ from pillarbox.experiments.models.packets.congestion import CONTROLS, DELAY
 from pillarbox.experiments.models.packets.controls.dctcp import FIRST_ALPHA
 from pillarbox.experiments.models.packets.link_events import empty_link_calendar
 from pillarbox.experiments.models.packets.multipath import no_shared_data, share_data
-from pillarbox.experiments.models.packets.packet_engine import OWN_PACKETS, run_packet_simulation
+from pillarbox.experiments.models.packets.packet_engine import OWN_PACKETS
 from pillarbox.experiments.models.packets.packet_log import LoggedPacket, PacketLog
+from pillarbox.experiments.models.packets.partition import divide
 from pillarbox.experiments.models.packets.sender import FIRST_WINDOW
+from pillarbox.experiments.models.packets.simulation_run import (
+    SimulationPart,
+    empty_samples,
+    run_packet_simulation,
+)
 from pillarbox.experiments.models.packets.simulation_state import (
     COUNTS,
-    EVENTS,
     LOGGED,
-    MOST_ACTIVE,
     FrameParameters,
-    Samples,
     SimulationState,
+    most_packets_sent,
 )
-from pillarbox.experiments.models.packets.state import NEVER, NONE, Link, Packet, TcpFlow
+from pillarbox.experiments.models.packets.state import (
+    NEVER,
+    NONE,
+    NOT_ARRIVED,
+    Link,
+    Packet,
+    TcpFlow,
+)
+from pillarbox.experiments.models.packets.windows import exchanges
 from pillarbox.experiments.models.port_bursts import super_packet_segments
 from pillarbox.topos.base.errors import require
 from pillarbox.topos.base.topology import Topology
@@ -133,6 +145,7 @@ class TcpSimulationResults(NamedTuple):
     events: int
     most_active: int
     log: PacketLog | None = None
+    parts: int = 1  # number of parts of the network, simulated by a thread each
 
 
 def simulate_tcp_flows(
@@ -149,6 +162,7 @@ def simulate_tcp_flows(
     subflows: Ints | None = None,
     *,
     logs_packets: bool = False,
+    parts: int = 0,
 ) -> TcpSimulationResults:
     """Simulate TCP flows, each on its path, with ACKs on its return path, up to `until_s`.
 
@@ -157,6 +171,10 @@ def simulate_tcp_flows(
 
     The queues of the links in `sampled` are sampled at `moments_s`. With `logs_packets`, the
     results have the log of all packets.
+
+    Threads simulate `parts` parts of the network in parallel, with the same results; with 0, the
+    number depends on the network and on this machine's idle processors (`partition.divide`).
+    Multipath TCP and simulations with a packet log have a single part.
 
     Examples
     --------
@@ -184,57 +202,68 @@ def simulate_tcp_flows(
     require(
         bool(numpy.isfinite(start_s).all()), "each simulated TCP flow needs a finite start time"
     )
-    directions = [_with_processors(topology, one, tcp) for one in (routes, back)]
+    directions = (
+        _with_processors(topology, routes, tcp),
+        _with_processors(topology, back, tcp),
+    )
     links = _link_records(topology, tcp)
     idle_s = _idle_times_s(topology, directions, tcp)
     whole = numpy.repeat(numpy.arange(count), paths)  # flow to which each subflow belongs
     firsts = numpy.cumsum(paths) - paths
     flows, segments = _flow_records(directions, start_s[whole], volume_bytes[whole], tcp, idle_s)
     shared = no_shared_data() if subflows is None else share_data(flows, subflows)
+    frames = _frame_parameters(topology, tcp, int(paths.max(initial=1)))
+    parts = 1 if subflows is not None or logs_packets else parts
+    partition = divide(topology, directions, flows["segments"], links, frames, parts)
+    chance = numpy.random.default_rng(seed).random(DRAWN)
+    arrived_as = numpy.full(segments, NOT_ARRIVED, numpy.int32)
+    sent_as = numpy.zeros(segments, numpy.int32)
     moments = numpy.empty(0) if moments_s is None else numpy.asarray(moments_s, numpy.float64)
-    sampled = numpy.empty(0, numpy.int64) if sampled is None else sampled
-    state = SimulationState(
-        frames=_frame_parameters(topology, tcp, int(paths.max(initial=1))),
-        links=links,
-        flows=flows,
-        packets=zero_records(Packet, FIRST_PACKETS),
-        data_acked=numpy.zeros(0 if subflows is None else FIRST_PACKETS, numpy.int32),
-        unused=numpy.arange(FIRST_PACKETS, dtype=numpy.int32),
-        paths=_marked_paths(directions),
-        arrived=numpy.zeros(segments, bool),
-        sent_as=numpy.zeros(segments, numpy.int32),
-        shared=shared,
-        calendar=empty_link_calendar(len(links)),
-        timers=empty_event_heap(2 * len(flows)),
-        counts=numpy.zeros(COUNTS, numpy.int64),
-        chance=numpy.random.default_rng(seed).random(DRAWN),
-        log=zero_records(LoggedPacket, FIRST_LOGGED if logs_packets else 0),
-    )
-    samples = Samples(
-        moments_s=moments,
-        links=sampled.astype(numpy.int64),
-        queued=numpy.zeros((len(moments), len(sampled))),
-        delivered=numpy.zeros(len(moments), numpy.int64),
-        active=numpy.zeros(len(moments), numpy.int64),
-    )
+    sampled = numpy.empty(0, numpy.int64) if sampled is None else sampled.astype(numpy.int64)
     order = numpy.argsort(start_s, kind="stable")
-    ended = run_packet_simulation(state, samples, firsts[order], start_s[order], float(until_s))
+    simulated = []
+    for exchange in exchanges(partition.parts, most_packets_sent(frames), partition.lookahead_s):
+        state = SimulationState(
+            frames=frames,
+            links=_link_records(topology, tcp),
+            flows=flows,
+            packets=zero_records(Packet, FIRST_PACKETS),
+            data_acked=numpy.zeros(0 if subflows is None else FIRST_PACKETS, numpy.int32),
+            unused=numpy.arange(FIRST_PACKETS, dtype=numpy.int32),
+            paths=partition.paths,
+            arrived_as=arrived_as,
+            sent_as=sent_as,
+            shared=shared,
+            calendar=empty_link_calendar(len(links)),
+            timers=empty_event_heap(2 * len(flows)),
+            counts=zeros_alone((COUNTS,), numpy.int64),
+            drops=numpy.zeros(len(flows), numpy.int32),
+            exchange=exchange,
+            chance=chance,
+            log=zero_records(LoggedPacket, FIRST_LOGGED if logs_packets else 0),
+        )
+        own = order[partition.of_flow[firsts[order]] == exchange.part]
+        simulated.append(
+            SimulationPart(state, empty_samples(moments, sampled), firsts[own], start_s[own])
+        )
+    done = run_packet_simulation(simulated, float(until_s))
     in_order = flows["expected"] if subflows is None else shared.connections["expected"]
     return TcpSimulationResults(
         begin_s=flows["begin_s"][firsts],
         end_s=flows["end_s"][firsts],
-        drops=_sums(flows["drops"], firsts),
+        drops=_sums(done.drops, firsts),
         repeats=_sums(flows["repeats"], firsts),
         timeouts=_sums(flows["timeouts"], firsts),
-        passed=links["passed"].copy(),
-        dropped=links["dropped"].copy(),
+        passed=done.passed,
+        dropped=done.dropped,
         arrived_bytes=numpy.minimum(in_order * tcp.segment_bytes, volume_bytes),
-        delivered_bits=8.0 * samples.delivered.astype(numpy.float64),
-        active=samples.active,
-        queued_bytes=samples.queued,
-        events=int(state.counts[EVENTS]),
-        most_active=int(state.counts[MOST_ACTIVE]),
-        log=_packet_log(ended, volume_bytes) if logs_packets else None,
+        delivered_bits=8.0 * done.samples.delivered.astype(numpy.float64),
+        active=done.samples.active,
+        queued_bytes=done.samples.queued,
+        events=done.events,
+        most_active=_most_active(flows, firsts, float(until_s)),
+        log=_packet_log(done.state, volume_bytes) if logs_packets else None,
+        parts=partition.parts,
     )
 
 
@@ -253,6 +282,14 @@ def _packet_log(state: SimulationState, volume_bytes: Ints) -> PacketLog:
     end = numpy.minimum(first + numpy.where(is_ack, 0, count) * frames.segment, most)
     size = count * frames.overhead + end - first
     return PacketLog(at_s, flow, link, packet.reshape(-1), is_ack, first, end, size)
+
+
+def _most_active(flows: Records[TcpFlow], firsts: Ints, until_s: float) -> int:
+    """Return the maximum number of flows in progress; a flow starts before another one ends."""
+    begin_s, end_s = flows["begin_s"][firsts], numpy.sort(flows["end_s"][firsts])
+    begin_s = numpy.sort(begin_s[(flows["path"][firsts] != NONE) & (begin_s <= until_s)])
+    begun = numpy.arange(1, len(begin_s) + 1)
+    return int((begun - numpy.searchsorted(end_s, begin_s)).max(initial=0))
 
 
 def _sums(of_subflows: Ints, firsts: Ints) -> Ints:
@@ -274,7 +311,7 @@ def _frame_parameters(topology: Topology, tcp: TcpParameters, subflows: int) -> 
 
 
 def _flow_records(
-    directions: list[Routes],
+    directions: tuple[Routes, Routes],
     start_s: Floats,
     volume_bytes: Ints,
     tcp: TcpParameters,
@@ -310,16 +347,9 @@ def _flow_records(
     return flows, int(segments.sum())
 
 
-def _marked_paths(directions: list[Routes]) -> Ints:
-    """Return the links of all paths, the last link of each path as its complement."""
-    links = numpy.concatenate([one.links for one in directions]).astype(numpy.int32)
-    ends = numpy.cumsum(numpy.concatenate([numpy.diff(one.starts) for one in directions])) - 1
-    ends = ends[ends >= 0]  # -1 for flows without a path that come before all others
-    links[ends] = ~links[ends]
-    return links
-
-
-def _idle_times_s(topology: Topology, directions: list[Routes], tcp: TcpParameters) -> Floats:
+def _idle_times_s(
+    topology: Topology, directions: tuple[Routes, Routes], tcp: TcpParameters
+) -> Floats:
     """Return the time of each flow's first packet and its acknowledgement in an idle network."""
 
     def link_s(rate_bps: float | Floats, delay_s: float | Floats) -> float | Floats:

@@ -4,7 +4,7 @@ Every flow keeps to one path, and every queue is first in, first out. So packets
 overtake one another, and **transmissions are numbered**: once number i has arrived, all earlier
 ones have arrived or are lost. This single number replaces SACK and RACK (RFC 6675, RFC 8985) in a
 network that does not reorder: a sender has `sent - newest` packets in flight, and a segment is lost
-if its last transmission is not above `newest` and it has not arrived.
+if its last transmission is not above `newest` and no ACK has reported its arrival.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy
 from pillarbox.experiments.models.arrays import Flag, Float64, Int8, Int16, Int32, Int64
 
 NONE = -1
+NOT_ARRIVED = (1 << 31) - 1  # higher than the number of any transmission
 NEVER = numpy.inf
 
 # states of a sender: no segment is missing; fast recovery; recovery after a timeout; and reduction
@@ -76,7 +77,10 @@ class Packet:
 class TcpFlow:
     """Record of a TCP flow, or of a subflow: request, sender, receiver, and results."""
 
-    # The flow as requested. Segments and links of all flows are concatenated in arrays.
+    # Sender and receiver may be simulated by different threads: each writes to its own cache lines.
+    # First line: the flow as requested, which both read. Segments and links of all flows are
+    # concatenated in arrays.
+    begin_s: Float64
     segment: Int64  # index of the flow's first segment in the arrays of all flows
     segments: Int32  # number of segments; of a subflow, those that it may have sent by now
     last: Int32  # the segment that carries the last data; NONE if no segment of a subflow does
@@ -85,18 +89,25 @@ class TcpFlow:
     path: Int32  # first link of the path, and of the return path; NONE without a path
     back: Int32
     control: Int32  # number of the congestion control: see `congestion.py`
-    # State of the TCP receiver.
+    # State of the TCP sender that seldom changes, and results.
+    repeats: Int32
+    timeouts: Int32
+    until: Int32  # recovery lasts until all segments below this one have arrived
+    begun_sent: Int32  # number of transmissions and of arrived segments at the start of recovery
+    begun_taken: Int32
+    # Second line: state of the TCP receiver.
     expected: Int32  # first segment that is missing
     highest: Int32  # number of the highest segment that has arrived, plus one
     arrived: Int32  # highest transmission number that has arrived
     segments_in: Int32  # number of segments that have arrived, duplicates included
     unacked: Int32  # number of segments that have arrived since the last ACK
+    echoes: Flag  # whether ACKs report an ECN mark (ECN-Echo)
     echo_s: Float64  # timestamp of the first segment since the last ACK
     newest_s: Float64  # timestamp of the newest segment
     answer_s: Float64  # expiry of the delayed-ACK timer; and when the event queue has it
     answer_due_s: Float64
-    echoes: Flag  # whether ACKs report an ECN mark (ECN-Echo)
-    # State of the TCP sender.
+    end_s: Float64  # arrival of the last segment
+    # Further lines: state of the TCP sender.
     owes_notice: Flag  # whether the next new segment reports a reduced window (CWR)
     probed: Flag  # whether a tail loss probe was sent: see `sender.py`
     full: Flag  # whether the window was full within the current round trip
@@ -109,13 +120,13 @@ class TcpFlow:
     acked: Int32  # first segment not yet acknowledged cumulatively
     sent: Int32  # number of segments sent by the flow, retransmissions included
     newest: Int32  # highest transmission number known to have left the network
+    reported: Int32  # highest transmission number whose arrival an ACK has reported
     repairs: Int32  # first segment of the search for the next lost one
     taken: Int32  # number of segments known to have arrived, in any order
     doing: Int32
     doublings: Int32  # number of doublings of the retransmission timeout
     # segment up to which ACKs end the round trip of `full`
     full_until: Int32
-    until: Int32  # recovery lasts until all segments below this one have arrived
     round_trip_s: Float64
     deviation_s: Float64
     ever_s: Float64  # shortest round trip of the flow
@@ -135,22 +146,13 @@ class TcpFlow:
     window_end: Int32  # DCTCP: the observation window ends with this segment
     observed: Int32  # DCTCP: number of segments acknowledged in the observation window
     marked: Int32  # DCTCP: number of marked segments among them
-    # At the start of recovery: transmissions, arrived segments, and the window.
-    begun_sent: Int32
-    begun_taken: Int32
-    begun_window: Float64
+    begun_window: Float64  # window at the start of recovery
     undo_s: Float64  # time of the timeout; window and threshold before it follow
     undo_window: Float64
     undo_threshold: Float64
     # control by delay: latest round trip, and time of the latest reduction
     latest_s: Float64
     cut_s: Float64
-    # Times, and results of the TCP flow.
-    begin_s: Float64
-    end_s: Float64
-    drops: Int32  # number of the flow's dropped data packets and ACKs
-    repeats: Int32
-    timeouts: Int32
 
 
 class Connection:

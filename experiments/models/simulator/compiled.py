@@ -28,6 +28,7 @@ from types import CodeType, FunctionType
 from typing import Any, TypeVar
 
 from pillarbox.experiments.base.interpreter import outside_current_directory
+from pillarbox.experiments.models.simulator import atomics
 from pillarbox.experiments.models.simulator.references import by_reference, native_by_reference
 
 with outside_current_directory():
@@ -35,6 +36,9 @@ with outside_current_directory():
     from numba.core.caching import FunctionCache, IndexDataCacheFile
 
 OWN_FILE = 0o600  # mode of lock files: any user who can open a lock file could hold the lock
+
+# functions that are not compiled from their source, and their compiled counterparts
+INTRINSICS: dict[Callable[..., Any], Any] = {by_reference: native_by_reference, **atomics.NATIVE}
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -66,6 +70,14 @@ def native_in_place(function: Function, **rules: Callable[..., Any]) -> Function
     take most of the loop's time. Where all memory belongs to the caller, counting is unnecessary.
     """
     return _compiled_on_call(function, rules, in_place=True)
+
+
+def compile_in_place(function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    """Compile what `native_in_place` would compile at a call with these arguments.
+
+    Threads that wait for one another call the function only after it is compiled.
+    """
+    _compile_once(_compiled(function, (), kept=True, in_place=True), arguments)
 
 
 def compiled_in_place(function: Function) -> Function:
@@ -106,8 +118,7 @@ def _compiled_on_call(
     @functools.wraps(function)
     def call(*arguments: Any) -> Any:
         found = _compiled(function, tuple(rules.items()), kept=True, **how)
-        if not found.signatures:
-            _compile(found, arguments)
+        _compile_once(found, arguments)
         return found(*arguments)
 
     return call  # type: ignore[return-value]
@@ -122,8 +133,8 @@ def _compiled(
     in_place: bool = False,
 ) -> Any:
     """Return numba's compiled dispatcher for a copy of the function."""
-    if function is by_reference:
-        return native_by_reference
+    if function in INTRINSICS:
+        return INTRINSICS[function]
     in_place = in_place or getattr(function, "is_in_place", False)
     known = _globals_used(function, rules)
     callees = {
@@ -145,8 +156,10 @@ def _compiled(
     return found
 
 
-def _compile(found: Any, arguments: tuple[Any, ...]) -> None:
+def _compile_once(found: Any, arguments: tuple[Any, ...]) -> None:
     """Compile for argument types, or load the cached code, under a lock between processes."""
+    if found.signatures:
+        return
     path = Path(found._cache.cache_path)
     path.mkdir(parents=True, exist_ok=True)
     with (path / f"{found.py_func.__qualname__}.lock").open("w") as lock:

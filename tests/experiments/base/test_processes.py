@@ -1,11 +1,14 @@
-"""Commands with further environment variables."""
+"""Commands with further environment variables, and processors that a program may use."""
 
 from __future__ import annotations
 
 import subprocess
 from pathlib import Path
 
-from pillarbox.experiments.base.processes import with_variables
+import pytest
+
+from pillarbox.experiments.base import processes
+from pillarbox.experiments.base.processes import idle_processors, with_variables
 
 
 def test_program_with_an_equals_sign_in_its_path(tmp_path: Path) -> None:
@@ -15,3 +18,23 @@ def test_program_with_an_equals_sign_in_its_path(tmp_path: Path) -> None:
     program.chmod(0o755)
     command = with_variables(["RANK=3"], [str(program), "C=4", "two words"])
     assert subprocess.check_output(command, text=True) == "3 C=4 two words\n"
+
+
+@pytest.mark.parametrize(
+    ("running", "usable", "idle"),
+    [
+        ([1], 8, 8),
+        ([3, 2, 4], 8, 7),  # the lowest load counts; one of the threads is this program's
+        ([3], 4, 4),  # others may run on processors that this process may not use
+        ([6], 4, 3),
+        ([50], 8, 1),
+    ],
+)
+def test_idle_processors_are_those_on_which_no_other_thread_runs(
+    running: list[int], usable: int, idle: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads = iter(running * processes.LOADS)
+    monkeypatch.setattr(processes, "_running_threads", lambda: next(loads))
+    monkeypatch.setattr(processes, "processors", lambda: usable)
+    monkeypatch.setattr(processes.os, "cpu_count", lambda: 8)
+    assert idle_processors() == idle

@@ -42,6 +42,7 @@ from pillarbox.experiments.models.packets.state import (
     REDUCTION,
     TcpFlow,
 )
+from pillarbox.experiments.models.packets.windows import exchanges
 
 NO_LIMIT = 1e9
 
@@ -308,13 +309,14 @@ def test_a_queue_marks_what_arrives_above_its_threshold(
         passed=0, dropped=0, delay_s=0.0, jitter_s=0.0, last_s=0.0, byte_s=1e-3, packet_s=0.0,
         mark_s=3.0, busy_s=5.0 + waiting,
     )  # fmt: skip
-    packet = SimpleNamespace(flow=0, count=1, kind=ACK, marked=False, capable=capable)
+    packet = SimpleNamespace(flow=0, count=1, kind=ACK, marked=False, capable=capable, at=0)
     state = SimpleNamespace(
-        packets=[packet], links=[link], frames=SimpleNamespace(overhead=1000), calendar=None
-    )
+        packets=[packet], links=[link], frames=SimpleNamespace(overhead=1000), calendar=None,
+        paths=[0], exchange=exchanges(1, 0, NEVER)[0],
+    )  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(link_queues, "add_link_event", lambda *_: None)
-        enqueue_or_drop(state, 0, 0, 5.0)  # type: ignore[arg-type]
+        enqueue_or_drop(state, 0, 5.0)  # type: ignore[arg-type]
     assert packet.marked is marked
     assert link.busy_s == pytest.approx(6.0 + waiting)
 

@@ -9,7 +9,7 @@ import pytest
 
 from pillarbox.experiments.models.packets.congestion import CUBIC
 from pillarbox.experiments.models.packets.sender import process_ack, segments_of_next_packet
-from pillarbox.experiments.models.packets.state import RECOVERY
+from pillarbox.experiments.models.packets.state import NOT_ARRIVED, RECOVERY
 
 SEGMENTS, NEXT, NEWEST = 40, 30, 25  # sent up to 30; what was sent up to number 25 is known
 
@@ -31,10 +31,12 @@ SEGMENTS, NEXT, NEWEST = 40, 30, 25  # sent up to 30; what was sent up to number
 def test_segments_go_together_that_are_all_lost_or_all_new(
     first: int, most: int, window: float, count: int
 ) -> None:
-    flow = SimpleNamespace(segment=0, segments=SEGMENTS, next=NEXT, newest=NEWEST, window=window)
-    arrived, sent_as = numpy.zeros(SEGMENTS, bool), numpy.arange(SEGMENTS)
-    arrived[7], sent_as[12] = True, NEXT
-    assert segments_of_next_packet(flow, first, most, arrived, sent_as) == count
+    flow = SimpleNamespace(
+        segment=0, segments=SEGMENTS, next=NEXT, newest=NEWEST, reported=NEWEST, window=window
+    )
+    arrived_as, sent_as = numpy.full(SEGMENTS, NOT_ARRIVED), numpy.arange(SEGMENTS)
+    arrived_as[7], sent_as[12] = 7, NEXT
+    assert segments_of_next_packet(flow, first, most, arrived_as, sent_as) == count
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,15 @@ from pillarbox.experiments.models.packets.sender import (
     process_timeout,
     timer_expiry_s,
 )
-from pillarbox.experiments.models.packets.state import LOSS, NEVER, NONE, OPEN, RECOVERY, TcpFlow
+from pillarbox.experiments.models.packets.state import (
+    LOSS,
+    NEVER,
+    NONE,
+    NOT_ARRIVED,
+    OPEN,
+    RECOVERY,
+    TcpFlow,
+)
 
 NO_LIMIT = 1e9
 
@@ -374,9 +382,9 @@ def test_a_spurious_timeout_is_undone(
 
 
 def test_the_next_lost_segment() -> None:
-    arrived, sent_as = numpy.zeros(30, bool), numpy.arange(-10, 20)
-    flow = flow_of(doing=RECOVERY, segment=10, next=8, newest=6, repairs=1)
-    arrived[11], sent_as[12] = True, 9
+    arrived, sent_as = numpy.full(30, NOT_ARRIVED), numpy.arange(-10, 20)
+    flow = flow_of(doing=RECOVERY, segment=10, next=8, newest=6, reported=6, repairs=1)
+    arrived[11], sent_as[12] = 1, 9
     assert next_segment_to_send(flow, arrived, sent_as) == flow.repairs == 3
     flow.repairs = 4
     assert next_segment_to_send(flow, arrived, sent_as) == 4
@@ -391,6 +399,16 @@ def test_the_next_lost_segment() -> None:
     flow.newest, flow.doing, flow.repairs = 6, OPEN, 1
     assert next_segment_to_send(flow, arrived, sent_as) == 8
     assert flow.repairs == 1
+
+
+@pytest.mark.parametrize(("reported", "segment"), [(8, 5), (9, 6)])
+def test_after_a_timeout_the_sender_knows_only_arrivals_that_an_ack_has_reported(
+    reported: int, segment: int
+) -> None:
+    arrived_as, sent_as = numpy.full(10, NOT_ARRIVED), numpy.arange(10)
+    arrived_as[5] = 9
+    flow = flow_of(doing=LOSS, segment=0, next=10, newest=10, reported=reported, repairs=5)
+    assert next_segment_to_send(flow, arrived_as, sent_as) == segment
 
 
 def test_a_search_begins_at_the_first_missing_segment() -> None:

@@ -1,0 +1,155 @@
+"""Division of a network into parts, each simulated by a thread (see `windows`).
+
+A part has servers with consecutive numbers, the links that leave these servers, and the links to
+them from switches. Neighbours have close numbers, which limits the packets that change from one
+part to another. All parts have the same number of packets on their links.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy
+
+from pillarbox.experiments.base.processes import idle_processors
+from pillarbox.experiments.models.arrays import Floats, Ints, Records
+from pillarbox.experiments.models.fluid.directed_links import Routes, link_at, link_count
+from pillarbox.experiments.models.packets.simulation_state import (
+    LINK_SHIFT,
+    MOST_LINKS,
+    MOST_PARTS,
+    FrameParameters,
+)
+from pillarbox.experiments.models.packets.state import NEVER, Link
+from pillarbox.topos.base.errors import require
+from pillarbox.topos.base.topology import Topology
+
+# Least number of packets per window and part, at the full rate of all used links: in short windows
+# threads wait longer for one another than parts save time.
+LEAST_IN_WINDOW = 20.0
+LEAST_PACKETS = 100_000  # least number of packets, counted on each link of their paths
+
+
+class Partition(NamedTuple):
+    """Parts of a network, and the paths of all flows, then their return paths."""
+
+    parts: int
+    of_flow: Ints  # part that sends each flow's data
+    paths: Ints  # entries of all paths: see `simulation_state.entry_link`
+    lookahead_s: float  # shortest time from a packet's enqueueing to its arrival in another part
+
+
+def divide(
+    topology: Topology,
+    directions: tuple[Routes, Routes],
+    segments: Ints,
+    links: Records[Link],
+    frames: FrameParameters,
+    parts: int,
+) -> Partition:
+    """Divide a network into parts of equal load.
+
+    Parameters
+    ----------
+    topology : Topology
+        The network.
+    directions : tuple
+        The flows' paths, and their return paths.
+    segments : array
+        Number of segments of each flow.
+    links : records
+        All links, with their rates and delays.
+    frames : FrameParameters
+        Sizes of frames.
+    parts : int
+        Number of parts; 0 for one per idle processor, if windows have enough packets for that. If
+        there is no lookahead, the result has a single part.
+    """
+    require(
+        len(links) < MOST_LINKS,
+        f"{topology.spec} has {len(links):,} links, too many for the packet simulation: at most "
+        f"{MOST_LINKS:,} are possible",
+    )
+    on_paths = numpy.concatenate([one.links for one in directions]).astype(numpy.int64)
+    lengths = numpy.concatenate([numpy.diff(one.starts) for one in directions])
+    ends = numpy.cumsum(lengths) - 1
+    firsts, ends = (ends - lengths + 1)[lengths > 0], ends[lengths > 0]
+    segments = numpy.repeat(numpy.concatenate([segments, segments]), lengths)
+    load = numpy.bincount(on_paths, segments, len(links)).astype(numpy.float64)
+    positions = _link_positions(topology, len(links))
+    chosen = parts
+    if not parts:
+        chosen = min(idle_processors(), MOST_PARTS) if load.sum() >= LEAST_PACKETS else 1
+    while True:
+        of_link = _parts_of_links(positions, load, chosen)
+        # Part at the end of each link: the next link's; at the end of a path, that of the first
+        # link back.
+        to = numpy.append(of_link[on_paths[1:]], 0)
+        to[ends] = of_link[on_paths[numpy.roll(firsts, -(len(firsts) // 2))]]
+        lookahead_s = _lookahead_s(links, on_paths[to != of_link[on_paths]], frames)
+        in_window = lookahead_s * _packets_per_s(links, load, frames)
+        if chosen == 1 or (in_window > 0 if parts else in_window >= LEAST_IN_WINDOW * chosen):
+            break
+        chosen = 1 if parts else chosen // 2
+    entries = on_paths << LINK_SHIFT | to << 1
+    entries[ends] |= 1
+    flows = directions[0].flows
+    of_flow = numpy.zeros(flows, numpy.int64)
+    of_flow[lengths[:flows] > 0] = of_link[on_paths[firsts[: len(firsts) // 2]]]
+    return Partition(chosen, of_flow, entries.astype(numpy.int32), lookahead_s)
+
+
+def _parts_of_links(positions: Floats, load: Floats, parts: int) -> Ints:
+    """Return the part of each link, such that all parts have the same load."""
+    order = numpy.argsort(positions, kind="stable")
+    order = order[load[order] > 0]
+    if not len(order):
+        return numpy.zeros(len(positions), numpy.int64)
+    middle = numpy.cumsum(load[order]) - load[order] / 2
+    bounds = numpy.searchsorted(middle, load.sum() * numpy.arange(1, parts) / parts)
+    # Links of a server, and those to it from switches, have the same position.
+    limits = positions[order[numpy.minimum(bounds, len(order) - 1)]]
+    return numpy.searchsorted(limits, positions, side="right")
+
+
+def _link_positions(topology: Topology, links: int) -> Floats:
+    """Return each link's position on a line: that of its end which is closer to servers.
+
+    The position of a server is its number, that of a switch the mean of its neighbours'. Between
+    equal ends, the position is that of the end that sends.
+    """
+    cables = topology.cable_arrays()
+    near = numpy.concatenate([cables.a, cables.b]).astype(numpy.int64)
+    far = numpy.concatenate([cables.b, cables.a]).astype(numpy.int64)
+    port = numpy.concatenate([cables.a_port, cables.b_port])
+    nodes = topology.servers + topology.switches
+    position, tier = numpy.arange(nodes, dtype=numpy.float64), numpy.zeros(nodes, numpy.int64)
+    tier[topology.servers :] = nodes  # a placeholder: the tier is unknown
+    for hops in range(1, nodes):
+        outward = (tier[near] == nodes) & (tier[far] == hops - 1)
+        if not outward.any():
+            break
+        count = numpy.bincount(near[outward], minlength=nodes)
+        total = numpy.bincount(near[outward], position[far[outward]], nodes)
+        position[count > 0] = total[count > 0] / count[count > 0]
+        tier[count > 0] = hops
+    closer = numpy.where(tier[far] < tier[near], far, near)
+    found = numpy.zeros(links)
+    found[link_at(topology, near, port)] = position[closer]
+    found[link_count(topology) :] = numpy.arange(links - link_count(topology))  # processors
+    return found
+
+
+def _lookahead_s(links: Records[Link], crossed: Ints, frames: FrameParameters) -> float:
+    """Return the shortest time of a packet on these links; a burst takes no time to send."""
+    at = numpy.unique(crossed)
+    ack_s = frames.overhead * links["byte_s"][at] + links["packet_s"][at]
+    least_s = numpy.where(links["owed_s"][at] > 0, 0.0, ack_s) + links["delay_s"][at]
+    return float(least_s.min(initial=NEVER))
+
+
+def _packets_per_s(links: Records[Link], load: Floats, frames: FrameParameters) -> float:
+    """Return the number of full segments that all used links can send per second."""
+    used = numpy.flatnonzero(load)
+    size = frames.overhead + frames.segment
+    return float((1 / (size * links["byte_s"][used] + links["packet_s"][used])).sum())

@@ -1,0 +1,108 @@
+"""Parts of a network: their links, the lookahead, and when threads simulate them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy
+import pytest
+
+from pillarbox import topos
+from pillarbox.experiments.models.fluid.directed_links import link_at
+from pillarbox.experiments.models.packets import partition, simulated_tcp, simulation_run
+from pillarbox.experiments.models.packets.bulk import BulkFlows, bulk_flows
+from pillarbox.experiments.models.packets.partition import Partition
+from pillarbox.experiments.models.packets.simulated_tcp import TcpParameters
+from pillarbox.experiments.models.packets.simulation_state import (
+    entry_link,
+    entry_part,
+    is_last_entry,
+)
+from pillarbox.experiments.models.packets.state import NEVER
+
+TCP = TcpParameters(rate_bps=100e6, queue_bytes=50_000, delay_s=1e-6)
+ACK_S = 66 * 8 / 100e6  # transmission time of an ACK
+
+
+def all_to_all(spec: str, tcp: TcpParameters = TCP, volume_bytes: int = 100_000) -> BulkFlows:
+    network = topos.parse(spec)
+    servers = range(network.servers)
+    pairs = [(one, other) for one in servers for other in servers if one != other]
+    return bulk_flows(network, "", pairs, volume_bytes, tcp, seed=1)
+
+
+def divided(flows: BulkFlows, monkeypatch: pytest.MonkeyPatch, parts: int) -> Partition:
+    """Return the partition by which the packet simulation divides the network."""
+    found: list[Partition] = []
+
+    def divide(*arguments: Any) -> Partition:
+        found.append(partition.divide(*arguments))
+        return found[0]
+
+    monkeypatch.setattr(simulated_tcp, "divide", divide)
+    flows.packets(parts=parts)
+    return found[0]
+
+
+def test_parts_are_halves_of_a_bcube(monkeypatch: pytest.MonkeyPatch) -> None:
+    flows = all_to_all("bcube,4,1")
+    found = divided(flows, monkeypatch, 2)
+    network, links = flows.topology, entry_link(found.paths)
+    assert (links == numpy.concatenate([flows.routes.links, flows.back.links])).all()
+    assert numpy.flatnonzero(is_last_entry(found.paths))[0] == flows.routes.starts[1] - 1
+    # A packet from server 3.0 to its switch of level 1 reaches the part of the next server.
+    from_server = links == link_at(network, 12, 1)
+    after = links[numpy.flatnonzero(from_server) + 1]
+    to_lower = numpy.isin(after, [link_at(network, 20, port) for port in (0, 1)])
+    assert (entry_part(found.paths[from_server]) == numpy.where(to_lower, 0, 1)).all()
+    # The switches of level 0 connect servers of the same half.
+    of_level_0 = numpy.isin(links, [link_at(network, server, 0) for server in range(16)])
+    assert (entry_part(found.paths[of_level_0]) == (links[of_level_0] >= 16)).all()
+    assert numpy.bincount(found.of_flow).tolist() == [120, 120]
+    assert found.lookahead_s == pytest.approx(ACK_S + 1e-6)
+
+
+def test_parts_have_equal_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = topos.parse("bcube,4,1")
+    pairs = [(one, other) for one in range(4) for other in range(4) if one != other]
+    flows = bulk_flows(network, "", pairs, 100_000, TCP, seed=1)
+    assert numpy.bincount(divided(flows, monkeypatch, 2).of_flow).tolist() == [6, 6]
+
+
+@pytest.mark.parametrize(("delay_s", "parts"), [(0.0, 1), (1e-5, 2)])
+def test_ports_that_send_bursts_have_no_lookahead_but_their_delay(
+    delay_s: float, parts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flows = all_to_all("bcube,4,1", replace(TCP, delay_s=delay_s, owed_bytes=18_750))
+    found = divided(flows, monkeypatch, 2)
+    assert (found.parts, found.lookahead_s) == (parts, delay_s or NEVER)
+
+
+@pytest.mark.parametrize(
+    ("least_packets", "least_in_window", "idle", "parts"),
+    [(1, 0.0, 4, 4), (1, 0.0, 1, 1), (10**7, 0.0, 4, 1), (1, 1.6, 4, 2), (1, 1.7, 4, 1)],
+)
+def test_threads_simulate_parts_if_windows_have_enough_packets(
+    least_packets: int,
+    least_in_window: float,
+    idle: int,
+    parts: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # 64 links send a frame each 121 us, and the lookahead is 6.3 us: 3.3 packets in a window.
+    monkeypatch.setattr(partition, "LEAST_PACKETS", least_packets)
+    monkeypatch.setattr(partition, "LEAST_IN_WINDOW", least_in_window)
+    monkeypatch.setattr(partition, "idle_processors", lambda: idle)
+    flows = all_to_all("bcube,4,1", volume_bytes=5_000)
+    assert divided(flows, monkeypatch, 0).parts == parts
+
+
+def test_an_error_in_a_thread_ends_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: object) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(simulated_tcp, "FIRST_PACKETS", 16)
+    monkeypatch.setattr(simulation_run, "_enlarge", fail)
+    with pytest.raises(MemoryError):
+        all_to_all("bcube,4,1").packets(parts=2)
