@@ -70,32 +70,35 @@ def divide(
         f"{topology.spec} has {len(links):,} links, too many for the packet simulation: at most "
         f"{MOST_LINKS:,} are possible",
     )
-    on_paths = numpy.concatenate([one.links for one in directions]).astype(numpy.int64)
-    lengths = numpy.concatenate([numpy.diff(one.starts) for one in directions])
-    ends = numpy.cumsum(lengths) - 1
-    firsts, ends = (ends - lengths + 1)[lengths > 0], ends[lengths > 0]
-    segments = numpy.repeat(numpy.concatenate([segments, segments]), lengths)
-    load = numpy.bincount(on_paths, segments, len(links)).astype(numpy.float64)
+    forth, back = directions
+    on_paths = numpy.concatenate([forth.links, back.links]).astype(numpy.int64)
+    starts = numpy.concatenate([forth.starts[:-1], len(forth.links) + back.starts])
+    load = numpy.bincount(
+        on_paths, numpy.repeat(numpy.tile(segments, 2), numpy.diff(starts)), len(links)
+    ).astype(numpy.float64)
+    has_paths = (numpy.diff(forth.starts) > 0) & (numpy.diff(back.starts) > 0)
+    first, first_back = (firsts[has_paths] for firsts in numpy.split(starts[:-1], 2))
+    last, last_back = (ends[has_paths] - 1 for ends in numpy.split(starts[1:], 2))
     positions = _link_positions(topology, len(links))
     chosen = parts
     if not parts:
         chosen = min(idle_processors(), MOST_PARTS) if load.sum() >= LEAST_PACKETS else 1
     while True:
         of_link = _parts_of_links(positions, load, chosen)
-        # Part at the end of each link: the next link's; at the end of a path, that of the first
-        # link back.
-        to = numpy.append(of_link[on_paths[1:]], 0)
-        to[ends] = of_link[on_paths[numpy.roll(firsts, -(len(firsts) // 2))]]
+        # Part at the end of each link: that of the next link, or of the first link back.
+        to = numpy.zeros_like(on_paths)
+        to[:-1] = of_link[on_paths[1:]]
+        to[last], to[last_back] = of_link[on_paths[first_back]], of_link[on_paths[first]]
         lookahead_s = _lookahead_s(links, on_paths[to != of_link[on_paths]], frames)
         in_window = lookahead_s * _packets_per_s(links, load, frames)
         if chosen == 1 or (in_window > 0 if parts else in_window >= LEAST_IN_WINDOW * chosen):
             break
         chosen = 1 if parts else chosen // 2
     entries = on_paths << LINK_SHIFT | to << 1
-    entries[ends] |= 1
-    flows = directions[0].flows
-    of_flow = numpy.zeros(flows, numpy.int64)
-    of_flow[lengths[:flows] > 0] = of_link[on_paths[firsts[: len(firsts) // 2]]]
+    entries[last] |= 1
+    entries[last_back] |= 1
+    of_flow = numpy.zeros(forth.flows, numpy.int64)
+    of_flow[has_paths] = of_link[on_paths[first]]
     return Partition(chosen, of_flow, entries.astype(numpy.int32), lookahead_s)
 
 
