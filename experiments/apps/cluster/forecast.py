@@ -1,17 +1,20 @@
 """Forecast of the load that a placement puts on each machine and its network card.
 
 Each pair of servers has one flow along the network's own paths; of too many pairs a random sample
-is used. A flow between two machines crosses both machines' cards once.
+is used. In networks without compiled routing, flows take shortest paths. A flow between two
+machines crosses both machines' cards once.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy
 
 from pillarbox.experiments.apps.cluster.placement import Placement
-from pillarbox.experiments.models.arrays import Ints
+from pillarbox.experiments.models.arrays import Floats, Ints
+from pillarbox.experiments.models.comparison.shortest_flows import shortest_flows
 from pillarbox.experiments.models.fluid.directed_links import link_at
 from pillarbox.experiments.models.simulator.flow_arrays import all_to_all, random_flows
 from pillarbox.experiments.models.simulator.paths import link_flows, routing_by_name
@@ -52,12 +55,9 @@ def forecast(topology: Topology, placed: Placement) -> Forecast:
     >>> found.crossing, found.flows, round(found.crossings, 2)
     (8, 240, 0.8)
     """
-    random = numpy.random.default_rng(SEED)
-    sources, destinations = _pairs(topology.servers, random)
-    choice = random.integers(0, routing_by_name(topology, "").choices(topology), len(sources))
-    loads = link_flows(topology, "", sources, destinations, choice)
+    flows, loads = _flows_and_loads(topology)
     cables = topology.cable_arrays()
-    machine_of, flows = placed.machine_of, len(sources)
+    machine_of = placed.machine_of
     work, card = numpy.zeros((2, placed.machines))
     ends = (cables.a, cables.a_port), (cables.b, cables.b_port)
     for (near, port), (far, _) in (ends, ends[::-1]):
@@ -77,7 +77,21 @@ def forecast(topology: Topology, placed: Placement) -> Forecast:
     ]
     crossings = float(card.sum()) / 2 / flows
     crossing = int(placed.crossing.sum())
-    return Forecast(topology.cables, crossing, flows, int(loads.sum()) / flows, crossings, shares)
+    return Forecast(topology.cables, crossing, flows, float(loads.sum()) / flows, crossings, shares)
+
+
+@lru_cache(maxsize=1)  # cached, since several placements of one network are compared
+def _flows_and_loads(topology: Topology) -> tuple[int, Ints | Floats]:
+    """Return the number of flows between servers, and the number of flows on each link."""
+    servers, routing = topology.servers, routing_by_name(topology, "")
+    if routing.in_python:
+        # shortest paths, since a path of the routing takes milliseconds
+        no_flows = numpy.empty((servers, 0), numpy.int64)
+        return servers * (servers - 1), shortest_flows(topology, no_flows, SEED).loads
+    random = numpy.random.default_rng(SEED)
+    sources, destinations = _pairs(servers, random)
+    choice = random.integers(0, routing.choices(topology), len(sources))
+    return len(sources), link_flows(topology, "", sources, destinations, choice)
 
 
 def _pairs(servers: int, random: numpy.random.Generator) -> tuple[Ints, Ints]:

@@ -16,6 +16,8 @@ from pillarbox import topos
 from pillarbox.experiments.apps.cluster.forecast import forecast
 from pillarbox.experiments.apps.cluster.placement import place
 from pillarbox.experiments.cli.main import cli
+from pillarbox.experiments.models.simulator.flow_arrays import all_to_all
+from pillarbox.experiments.models.simulator.paths import link_flows
 from pillarbox.hosts.base.algorithms import route
 from pillarbox.hosts.base.path import switches_between
 from pillarbox.topos.base.errors import PillarboxError
@@ -152,3 +154,11 @@ def test_command():
     assert [share["servers"] for share in found["shares"]] == [8, 4, 4]
     wrong = CliRunner().invoke(cli, [*words[:3], "--weights", "2,x"])
     assert "'2,x' are not weights" in str(wrong.exception)
+
+
+def test_links_of_flows_in_a_network_without_compiled_routing() -> None:
+    topology = topos.parse("jellyfish,8,4,3")
+    found = forecast(topology, place(topology, 2))
+    pairs = all_to_all(numpy.arange(topology.servers))
+    assert found.flows == len(pairs[0])
+    assert found.links == pytest.approx(link_flows(topology, "", *pairs).sum() / found.flows)
