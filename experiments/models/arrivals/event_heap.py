@@ -1,4 +1,8 @@
-"""Event queue: a binary heap whose entries' times can change, soonest first."""
+"""Event queue: a binary heap whose entries' times can change, soonest first.
+
+Entries that are due at the same time are in the order of their numbers, so that the order of events
+does not depend on the order in which entries were added.
+"""
 
 from __future__ import annotations
 
@@ -54,19 +58,26 @@ def move_event(events: EventHeap, one: int, when_s: float) -> None:
     due_s[one] = when_s
     while place > 0:
         above = (place - 1) // 2
-        if due_s[heap[above]] <= when_s:
+        if not _is_before(when_s, one, due_s[heap[above]], heap[above]):
             break
         heap[place] = heap[above]
         at[heap[place]] = place
         place = above
     while True:
         below = 2 * place + 1
-        if below + 1 < size and due_s[heap[below + 1]] < due_s[heap[below]]:
-            below += 1
-        if below >= size or due_s[heap[below]] >= when_s:
+        if below + 1 < size:
+            right, left = heap[below + 1], heap[below]
+            if _is_before(due_s[right], right, due_s[left], left):
+                below += 1
+        if below >= size or not _is_before(due_s[heap[below]], heap[below], when_s, one):
             break
         heap[place] = heap[below]
         at[heap[place]] = place
         place = below
     heap[place] = one
     at[one] = place
+
+
+def _is_before(due_s: float, one: int, other_due_s: float, other: int) -> bool:
+    """Return True if entry `one` is due before entry `other`."""
+    return due_s < other_due_s or (due_s == other_due_s and one < other)

@@ -4,7 +4,7 @@ An event is a packet that has reached the end of a link, a timer, or the start o
 sends packets in their order of arrival, so the time at which a packet leaves is known when it
 arrives. Therefore only the first packet of each link is in the event queue (`link_events`); the
 packets behind it are a linked list. Events at the same time are processed in the order: starts of
-flows, links, timers.
+flows, links, timers; links and timers in the order of their numbers.
 
 A packet that has to wait is dropped if the queue has no room for it in addition to the packets that
 already wait. The packet being sent is no longer in the queue. A queue may mark packets (ECN) from a

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
 
 from pillarbox import topos
 from pillarbox.experiments.models.fluid.directed_links import Routes, link_count
@@ -41,9 +43,12 @@ class Figures(NamedTuple):
 
 
 def bulk(
-    spec: str, others: int, volume_bytes: int, parts: int = 1, **how: Any
+    spec: str, others: int, volume_bytes: int, parts: int = 1, spread: float = 1.0, **how: Any
 ) -> TcpSimulationResults:
-    """Simulate simultaneous flows from each server to random others; sample all queues."""
+    """Simulate flows from each server to random others; sample all queues.
+
+    Flows start within 1 ms times `spread`.
+    """
     network = topos.parse(spec)
     random = numpy.random.default_rng(1)
     order = random.permutation(network.servers)
@@ -58,7 +63,8 @@ def bulk(
     paths, back, subflows = flows.multipath or (flows.routes, flows.back, None)
     volumes = numpy.full(len(flows.start_s), volume_bytes)
     return simulate_tcp_flows(
-        network, paths, back, flows.start_s, volumes, flows.tcp, numpy.linspace(0, 0.5, 7), 1,
+        network, paths, back, flows.start_s * spread, volumes, flows.tcp,
+        numpy.linspace(0, 0.5, 7), 1,
         sampled=numpy.arange(link_count(network)), subflows=subflows, parts=parts,
     )  # fmt: skip
 
@@ -177,3 +183,23 @@ def test_figures_are_the_same_to_the_last_digit(scenario: str) -> None:
 )
 def test_figures_do_not_depend_on_the_number_of_parts(scenario: str, parts: int) -> None:
     assert figures(SCENARIOS[scenario](parts=parts)) == FIGURES[scenario]
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    spec=some.sampled_from(["bcube,4,1", "dcell,4,1", "ficonn,4,1", "dpillar,4,2", "tree,4,4"]),
+    parts=some.integers(2, 4),
+    congestion=some.sampled_from(["cubic", "reno", "dctcp", "delay"]),
+    delay_s=some.sampled_from([0.0, 1e-5, 1e-3]),
+    owed_bytes=some.sampled_from([0, 18_750]),
+    packets=some.integers(1, 20),
+    spread=some.sampled_from([0.0, 1.0]),
+)
+def test_results_do_not_depend_on_parts_even_if_all_flows_start_simultaneously(
+    spec: str, parts: int, packets: int, **how: Any
+) -> None:
+    how["queue_bytes"] = packets * FRAME_1500
+    one, many = (bulk(spec, 3, 60_000, count, **how) for count in (1, parts))
+    assert many.parts == (parts if how["delay_s"] or not how["owed_bytes"] else 1)
+    assert figures(one) == figures(many)
+    assert (one.events, one.most_active) == (many.events, many.most_active)
