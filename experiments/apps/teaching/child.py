@@ -28,7 +28,7 @@ DECISION_S = 2.0  # wall time limit of one answer of the student's code, in seco
 PATIENCE_S = 30.0  # wall time limit of all answers of a student's code, in seconds
 # CPU time that a child may use after an answer, until the next question, in seconds: more than
 # reading and collecting garbage take
-BACKGROUND_S = 0.1
+BACKGROUND_S = 0.5
 CPU_S = 10  # CPU time limit of a sealed child process, in seconds
 # memory limit of all sealed children of a student's file together, in bytes
 MEMORY_BYTES = 128 << 20
