@@ -5,6 +5,7 @@ A subcommand is imported only when it is called, so that short commands start fa
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import os
 import sys
@@ -37,6 +38,7 @@ PARTS = {
     "tests": ("fnss", "hypothesis", "importlinter", "mypy", "pytest", "ruff"),
 }
 PARTS_VARIABLE = "PILLARBOX_PARTS"
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)  # errors of a disk, or of a user's share of it
 # click's names of types with bounds, and the words for their values
 CLICK_TYPES = {"integer range": "integer", "float range": "number"}
 RENAMED = {"--algorithm": "--routing"}
@@ -157,10 +159,12 @@ def _run(arguments: list[str] | None) -> NoReturn:
         if arguments is None:
             _install_part(error)
         _exit_with_error(missing(error))
-    except PermissionError as error:
-        if error.filename is None:
+    except OSError as error:
+        if isinstance(error, PermissionError) and error.filename is not None:
+            _exit_with_error(f"{error.filename} is not accessible to this user: {error.strerror}")
+        if error.errno not in DISK_FULL:
             raise
-        _exit_with_error(f"{error.filename} is not accessible to this user: {error.strerror}")
+        _exit_with_error(f"{error.filename or 'a file'} cannot be written: {error.strerror}")
     except click.Abort:
         _exit_with_error("stopped")
 

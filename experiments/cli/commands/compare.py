@@ -127,14 +127,17 @@ def _price_list(list_name: str, given: dict[str, Any]) -> Any:
 
 def _print_all_networks(as_json: bool, prices: Any, csv_file: Path | None) -> None:
     import csv
+    import io
 
+    from pillarbox.experiments.base.files import write_atomically
     from pillarbox.experiments.base.text import columns, paragraphs
     from pillarbox.experiments.models.comparison import all_networks
 
     rows = all_networks.compare_all(prices)
     if csv_file:
-        with csv_file.open("w", encoding="utf-8", newline="") as file:
-            csv.writer(file).writerows([all_networks.NetworkRow._fields, *rows])
+        table = io.StringIO()
+        csv.writer(table).writerows([all_networks.NetworkRow._fields, *rows])
+        write_atomically(csv_file, table.getvalue().encode())
     cells = [[*all_networks.COLUMNS]]
     for row, before in zip(rows, [None, *rows], strict=False):
         if before and before.size_class != row.size_class:

@@ -29,6 +29,7 @@ def command(topology: Topology | None, install: bool) -> None:
     ./pillarbox dissector bcube,4,1 > pillarbox.lua
     tshark -X lua_script:pillarbox.lua -r lab.pcapng
     """
+    from pillarbox.experiments.base.files import write_atomically
     from pillarbox.experiments.lab.observe.lua_dissector import lua_dissector_text
 
     text = lua_dissector_text(topology)
@@ -37,5 +38,5 @@ def command(topology: Topology | None, install: bool) -> None:
         return
     place = Path.home() / PLUGINS / "pillarbox.lua"
     place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_text(text, encoding="utf-8")
+    write_atomically(place, text.encode())
     click.echo(f"written to {place}: Wireshark reads it when it starts")

@@ -84,18 +84,29 @@ def test_a_capture_is_not_written_over(tmp_path: Path) -> None:
     assert there.read_bytes() == b"kept"
 
 
-def test_a_file_that_this_user_may_not_read_is_named(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("number", "file", "says"),
+    [
+        (errno.EACCES, "/root/x", "/root/x is not accessible to this user: Permission denied"),
+        (errno.ENOSPC, "/root/x", "/root/x cannot be written: No space left on device"),
+        (errno.ENOSPC, None, "a file cannot be written: No space left on device"),
+    ],
+)
+def test_a_file_that_this_user_cannot_use_is_named(
+    number: int,
+    file: str | None,
+    says: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     def refused(*_: object, **__: object) -> None:
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), "/root/x")
+        raise OSError(number, os.strerror(number), file)
 
     monkeypatch.setattr(cli, "main", refused)
     with pytest.raises(SystemExit) as caught:
         cli_module.main([])
     assert caught.value.code == 2
-    said = capfd.readouterr().err
-    assert said == "pillarbox: /root/x is not accessible to this user: Permission denied\n"
+    assert capfd.readouterr().err == f"pillarbox: {says}\n"
 
 
 def test_a_stream_of_frames_leaves_no_place_for_json(capfd: pytest.CaptureFixture[str]) -> None:
