@@ -153,11 +153,11 @@ def give_to_user(path: Path) -> None:
 
 
 def _is_own_device(path: Path) -> bool:
-    """Return True for a device or a pipe, or a link to one, of root or this user.
+    """Return True for a device, a pipe or a link, such as /dev/stdout, of root or this user.
 
     Others can place links to a device, and pipes that block, into a folder such as /tmp.
     """
-    if not path.exists() or path.is_file():
+    if not path.exists() or (path.is_file() and not path.is_symlink()):
         return False
     return path.lstat().st_uid in (0, os.geteuid())
 
@@ -165,7 +165,8 @@ def _is_own_device(path: Path) -> bool:
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file atomically: write a temporary file in the same folder, then rename it.
 
-    Devices and pipes of root and of this user, such as /dev/null, are not replaced but written to.
+    Devices, pipes and links of root and of this user, such as /dev/stdout, are not replaced but
+    written to.
     """
     temporary = path.with_name(f".pillarbox-{secrets.token_hex(6)}")
     try:

@@ -32,6 +32,14 @@ def test_a_file_is_replaced_and_a_folder_refused(tmp_path: Path) -> None:
         write_atomically(tmp_path, b"content")
 
 
+def test_a_link_of_this_user_is_written_to(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"before")
+    link = tmp_path / "link"
+    link.symlink_to("file")
+    write_atomically(link, b"content")
+    assert link.is_symlink() and (tmp_path / "file").read_bytes() == b"content"
+
+
 @pytest.mark.root
 def test_the_user_of_sudo_gets_files_but_no_devices(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
