@@ -82,6 +82,7 @@ def test_packets_arrive_once_along_cables_and_without_loops(spec: str, name: str
                 assert path.servers == route(net.topology, name, a, b).paths[0].servers
 
 
+@pytest.mark.few
 @every_small_router
 def test_a_network_without_traffic_stays_calm(spec: str, name: str) -> None:
     net = network(spec, name)
@@ -93,6 +94,7 @@ def test_a_network_without_traffic_stays_calm(spec: str, name: str) -> None:
         assert router.next_poll > net.now
 
 
+@pytest.mark.few
 @every_small_router
 def test_same_seed_same_run(spec: str, name: str) -> None:
     def run() -> list[object]:
@@ -107,6 +109,7 @@ def test_same_seed_same_run(spec: str, name: str) -> None:
     assert run() == run()
 
 
+@pytest.mark.few
 @every_small_router
 def test_bad_cables_lose_packets_but_never_count_twice_what_they_lost(spec: str, name: str) -> None:
     devices = [Loss(0.02, seed=1), Duplicate(0.02, seed=2), Corrupt(0.02, seed=3, within_bytes=28)]
@@ -140,6 +143,7 @@ def test_silence_of_a_server_is_noticed_and_others_go_on(spec: str, name: str) -
     assert sum(bool(trip.arrived_s) for trip in trips) >= 0.9 * sum(around)
 
 
+@pytest.mark.few
 @every_small_router
 def test_state_is_plain_data(spec: str, name: str) -> None:
     net = network(spec, name)
@@ -151,6 +155,7 @@ def test_state_is_plain_data(spec: str, name: str) -> None:
         assert state["server"] == net.topology.address(router.server)
 
 
+@pytest.mark.few
 @every_small_router
 def test_packets_to_nowhere_are_dropped_with_a_reason(spec: str, name: str) -> None:
     net = network(spec, name)
@@ -166,6 +171,7 @@ def test_packets_to_nowhere_are_dropped_with_a_reason(spec: str, name: str) -> N
     assert all(reason and len(reason) < 60 for reason in router.drops)
 
 
+@pytest.mark.few
 @every_small_router
 def test_packet_to_oneself_is_delivered_at_once(spec: str, name: str) -> None:
     net = network(spec, name)
@@ -173,6 +179,7 @@ def test_packet_to_oneself_is_delivered_at_once(spec: str, name: str) -> None:
     assert net.routers[1].send(packet, 0.0) == [Deliver(packet)]
 
 
+@pytest.mark.few
 @every_small_router
 def test_rubbish_is_counted_and_never_an_error(spec: str, name: str) -> None:
     frames: list[FrameHop] = []
@@ -202,6 +209,7 @@ def test_rubbish_is_counted_and_never_an_error(spec: str, name: str) -> None:
     json.dumps(router.state())
 
 
+@pytest.mark.few
 @every_small_router
 def test_it_knows_how_long_its_headers_are(spec: str, name: str) -> None:
     seen: list[FrameHop] = []

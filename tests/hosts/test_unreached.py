@@ -47,6 +47,7 @@ def network(topology: Topology, routing: str) -> Told:
     return made
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(("spec", "routing"), CASES)
 def test_sender_to_a_dead_server_is_told(spec: str, routing: str) -> None:
     topology = topos.parse(spec)
@@ -61,6 +62,7 @@ def test_sender_to_a_dead_server_is_told(spec: str, routing: str) -> None:
     assert told and told[0] >= begun_s + TOLD_AFTER_S
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(("spec", "routing"), CASES)
 def test_sender_is_not_told_of_a_short_failure(spec: str, routing: str) -> None:
     topology = topos.parse(spec)

@@ -48,13 +48,15 @@ def frame(table: str, rows: Iterable[Mapping[str, Any]]) -> pandas.DataFrame:
         return pandas.DataFrame({name: pandas.Series(dtype=kind) for name, kind in wanted.items()})
     unknown = {name for row in rows for name in row if name not in wanted}
     require(not unknown, f"the table {table} has no column {', '.join(sorted(unknown))}")
-    filled = {
-        name: pandas.Series(
-            [_value_or_missing(row.get(name), kind) for row in rows], dtype="object"
-        )
-        for name, kind in wanted.items()
-    }
-    return typed(table, pandas.DataFrame(filled))
+    try:
+        # Arrays of the final types: the conversion of a whole frame of objects is slow in pandas.
+        filled = {
+            name: pandas.array([_value_or_missing(row.get(name), kind) for row in rows], dtype=kind)
+            for name, kind in wanted.items()
+        }
+    except (TypeError, ValueError, OverflowError) as error:
+        raise PillarboxError(f"rows do not fit the table {table}: {error}") from None
+    return pandas.DataFrame(filled)
 
 
 def typed(table: str, found: pandas.DataFrame) -> pandas.DataFrame:

@@ -72,6 +72,7 @@ def arrived_by(trip: Trip) -> list[int]:
     return [trip.source, *(step.peer for _, step in trip.steps)] if trip.arrived_s else []
 
 
+@pytest.mark.few
 @every_router
 def test_packets_and_answers_keep_to_the_pinned_path(spec: str, name: str) -> None:
     net = network(spec, name)
@@ -85,6 +86,7 @@ def test_packets_and_answers_keep_to_the_pinned_path(spec: str, name: str) -> No
         assert ports_of_ends(net.topology, back.path)[1] == ports[0]
 
 
+@pytest.mark.few
 @every_router
 def test_without_port_addresses_no_server_has_them(spec: str, name: str) -> None:
     net = network(spec, name, port_addresses=False)
@@ -93,6 +95,7 @@ def test_without_port_addresses_no_server_has_them(spec: str, name: str) -> None
     assert not trip.arrived_s
 
 
+@pytest.mark.few
 @every_router
 def test_own_port_and_unknown_port_addresses(spec: str, name: str) -> None:
     net = network(spec, name)
@@ -138,6 +141,7 @@ def test_cut_on_the_path_is_routed_around_and_left(spec: str, name: str) -> None
     assert tried
 
 
+@pytest.mark.few
 @every_router
 def test_packets_that_meet_a_cut_arrive_or_are_counted(spec: str, name: str) -> None:
     net = network(spec, name)
@@ -155,6 +159,7 @@ def test_packets_that_meet_a_cut_arrive_or_are_counted(spec: str, name: str) -> 
         net.run(FAST.neighbour_timeout_s)
 
 
+@pytest.mark.few
 @every_router
 def test_cut_at_the_source_uses_the_networks_routing_and_returns(spec: str, name: str) -> None:
     net = network(spec, name)
@@ -176,6 +181,7 @@ def test_cut_at_the_source_uses_the_networks_routing_and_returns(spec: str, name
     assert before == (router.own_generation, router.generation)
 
 
+@pytest.mark.few
 @every_router
 def test_link_changes_invalidate_the_flows_decision(spec: str, name: str) -> None:
     net = network(spec, name)
@@ -200,6 +206,7 @@ def test_link_changes_invalidate_the_flows_decision(spec: str, name: str) -> Non
 # -- Multipath TCP ---------------------------------------------------------------------------------
 
 
+@pytest.mark.few
 @every_router
 def test_first_subflow_uses_port_0_of_its_client(spec: str, name: str) -> None:
     """The client is the server with the higher TCP port, whichever server it is."""

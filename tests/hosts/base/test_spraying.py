@@ -83,6 +83,7 @@ def test_until_probes_are_answered_packets_take_the_usual_path(spec: str) -> Non
     assert trips[0].path.servers in known_paths(net, a, b)
 
 
+@pytest.mark.few
 @every_network
 @pytest.mark.parametrize("silent", [False, True])
 def test_a_failed_path_leaves_and_returns(spec: str, silent: bool) -> None:

@@ -134,6 +134,7 @@ def network_beside(spec: str, name: str) -> MemoryNetwork:
     )
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(("spec", "name"), CASES)
 def test_what_is_repeated_is_what_the_router_would_answer(spec: str, name: str) -> None:
     net = network_beside(spec, name)
@@ -180,6 +181,7 @@ def test_messages_and_broadcasts_are_never_repeated() -> None:
     assert not any(one.repeat for one in heard if isinstance(one, Send))
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(("spec", "name"), CASES)
 def test_a_flow_that_goes_on_is_repeated_as_the_router_would_answer(spec: str, name: str) -> None:
     """A flow goes on while one cable or switch of its path after another fails and is repaired."""

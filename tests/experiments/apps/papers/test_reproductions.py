@@ -53,7 +53,9 @@ class MadeUp:
         from pillarbox.experiments.runs.trials.records import columns, frame
 
         whole = {name: 0 for name, kind in columns(table).items() if kind == "int64"}
-        return frame(table, ({**whole, **row} for row in self._tables.get(table, [])))
+        made = frame(table, ({**whole, **row} for row in self._tables.get(table, [])))
+        self.__dict__[table] = made  # rows of a figure ask for the same table
+        return made
 
     def valid(self) -> MadeUp:
         bad = {one["trial"] for one in self._tables.get("trials", []) if not one["valid"]}

@@ -51,6 +51,7 @@ def pinned(topology: Topology, most: int) -> Iterator[tuple[Route, int]]:
         yield one
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("plane", PLANES)
 @pytest.mark.parametrize("spec", NETWORKS)
 def test_packets_of_port_addresses_keep_to_their_ports(
@@ -138,6 +139,7 @@ def packets_sent_by_routers(lab: Lab) -> int:
     return sum(state["counters"].get("frames out", 0) for state in states)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("plane", PLANES)
 @pytest.mark.parametrize("spec", NETWORKS)
 def test_cut_on_the_pinned_path_is_routed_around(spec: str, plane: str, tmp_path: Path) -> None:

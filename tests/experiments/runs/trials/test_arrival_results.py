@@ -24,7 +24,7 @@ from pillarbox.experiments.runs.reporting.run_reading import read
 from pillarbox.experiments.runs.trials import manifest
 from pillarbox.experiments.runs.trials.experiment_run import orders_of, run
 from pillarbox.experiments.runs.trials.order import TrialMeasurements, TrialOrder
-from pillarbox.experiments.runs.trials.records import typed
+from pillarbox.experiments.runs.trials.records import Run, typed
 from pillarbox.experiments.runs.trials.slowdowns import burst_note, slowdowns, slowdowns_in
 from pillarbox.experiments.runs.trials.summary import text_of
 from pillarbox.experiments.runs.trials.trial_process import TrialDisplay
@@ -99,8 +99,17 @@ def _one_version(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(manifest, "machine", lambda: {"kernel": "6"})
 
 
-def test_what_was_measured_is_told_by_size_and_load(tmp_path: Path) -> None:
-    found = run(EXPERIMENT, tmp_path / "run", measure=fake())
+@pytest.fixture(scope="module")
+def on_time(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Return a run whose flows all began when they should."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(manifest, "versions", lambda: {"version": "0"})
+        patch.setattr(manifest, "machine", lambda: {"kernel": "6"})
+        return run(EXPERIMENT, tmp_path_factory.mktemp("on-time") / "run", measure=fake())
+
+
+def test_what_was_measured_is_told_by_size_and_load(on_time: Run) -> None:
+    found = on_time
     assert found.trials.valid.all()
     assert (abs(found.trials.offered_bps / found.trials.asked_bps - 1) < 0.02).all()
     flows = found.flows
@@ -123,8 +132,9 @@ def test_what_was_measured_is_told_by_size_and_load(tmp_path: Path) -> None:
 def test_classes_with_flows_that_fit_into_the_burst_are_marked(
     tmp_path: Path, size: int, fits: bool
 ) -> None:
-    workload = replace(EXPERIMENT.workload, sizes=f"{size}", duration_s=5.0)
-    found = run(replace(EXPERIMENT, workload=workload), tmp_path / "run", measure=fake())
+    workload = replace(EXPERIMENT.workload, sizes=f"{size}", duration_s=2.0)
+    once = replace(EXPERIMENT, workload=workload, repeats=1)
+    found = run(once, tmp_path / "run", measure=fake())
     assert (found.flows.burst_bytes == 10_500).all()  # 3 ms and a super-packet (port_bursts)
     assert (found.classes.burst_flows == (found.classes.flows if fits else 0)).all()
     ideal_s = (size + 8 * 66 + 1514) * 8 / RATE_BPS  # two cables: to a server of the same switch
@@ -142,17 +152,17 @@ def test_classes_with_flows_that_fit_into_the_burst_are_marked(
     assert any(len(line.get_xdata()) for line in hollow) == fits  # type: ignore[arg-type]
 
 
-def test_records_without_bursts_have_no_mark(tmp_path: Path) -> None:
-    found = run(EXPERIMENT, tmp_path / "run", measure=fake())
-    classes = found.classes.drop(columns=["burst_bytes", "burst_flows"])
-    older = slowdowns_in(typed("classes", classes), found.systems)
+def test_records_without_bursts_have_no_mark(on_time: Run) -> None:
+    classes = on_time.classes.drop(columns=["burst_bytes", "burst_flows"])
+    older = slowdowns_in(typed("classes", classes), on_time.systems)
     assert {(one.burst_bytes, one.burst_flows) for one in older} == {(None, 0)}
     assert burst_note(older) == ""
 
 
 def test_requests_have_a_time_and_a_deadline(tmp_path: Path) -> None:
     options = {"senders": 3, "deadline_s": SLOW * 20_000 * 8 / RATE_BPS + 1e-6}
-    workload = replace(EXPERIMENT.workload, pattern="incast", sizes="20000", options=options)
+    incast = replace(EXPERIMENT.workload, pattern="incast", sizes="20000", duration_s=4.0)
+    workload = replace(incast, options=options)
     found = run(replace(EXPERIMENT, workload=workload), tmp_path / "run", measure=fake())
     flows = found.flows[found.flows.measured.astype(bool)]
     assert (found.trials.requests * 3 == flows.groupby("trial").size().to_numpy()).all()
@@ -197,7 +207,8 @@ def test_a_source_behind_its_schedule_is_not_valid(tmp_path: Path) -> None:
 
 
 def test_the_report_draws_slowdowns_by_size_and_by_load(tmp_path: Path) -> None:
-    experiment = under_loads(replace(EXPERIMENT, repeats=1), [0.3, 0.6])
+    brief = replace(EXPERIMENT.workload, duration_s=4.0)
+    experiment = under_loads(replace(EXPERIMENT, workload=brief, repeats=1), [0.3, 0.6])
     assert [one.name for one in experiment.systems][:2] == ["bcube,2,1 at 0.3", "bcube,2,1 at 0.6"]
     run(experiment, tmp_path / "run", measure=fake())
     page, missing = write_report(tmp_path / "run")
