@@ -373,7 +373,7 @@ choose_parts() {
 # Print the number of installed packages whenever it grows, until the given file is removed.
 show_progress() {
     said=0
-    while sleep 3 && [ -e "$1" ]; do
+    while logged sleep 3 && [ -e "$1" ]; do
         set -- "$1" "$venv"/lib/python3*/site-packages/*.dist-info
         [ $# -eq "$said" ] || say "$(($# - 1)) packages are installed"
         said=$#
@@ -430,10 +430,12 @@ provision_venv() {
         write_stamp unfinished
         find_certificates
         running=$(mktemp)
-        show_progress "$running" &
+        show_progress "$running" 9>&- &
+        progress=$!
         pip_install
         code=$?
         rm -f -- "$running"
+        kill "$progress" 2>/dev/null || true
         if [ "$code" -ne 0 ]; then
             # pip fetches before it changes anything: an environment that worked still does.
             [ -z "$found" ] || write_stamp "$found"
