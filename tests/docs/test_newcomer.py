@@ -54,6 +54,8 @@ ASKED = dict.fromkeys([*inline(README), *(line for block in blocks(NETWORKS) for
 COMPUTED_LONG = {
     "./pillarbox gap dcell,4,1",
     "./pillarbox compare --papers",
+    "./pillarbox compare --all",
+    "./pillarbox compare --all --csv networks.csv --switch-price 128=4000",
 }
 ALONE = [command for command in ASKED if re.match(r"\./pillarbox \S+ \S", command)]
 

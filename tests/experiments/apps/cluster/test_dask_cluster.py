@@ -159,7 +159,7 @@ def there_before(
     "way",
     [
         pytest.param(there_before, marks=pytest.mark.long),
-        pytest.param(reached_by_ssh, marks=BY_SSH),
+        pytest.param(reached_by_ssh, marks=[BY_SSH, pytest.mark.long]),
     ],
 )
 def test_a_lab_on_a_cluster(way: Any, tmp_path: Path) -> None:

@@ -46,8 +46,10 @@ LONG = pytest.mark.long
 # Cables between servers, and Linux routers; those of the others cross machines as BCube's do.
 NETWORKS = [
     "dcell,4,1",
-    "fattree,4",
-    *(pytest.param(spec, marks=LONG) for spec in ("dpillar,4,2", "ficonn,4,1", "tree,4,4")),
+    *(
+        pytest.param(spec, marks=LONG)
+        for spec in ("fattree,4", "dpillar,4,2", "ficonn,4,1", "tree,4,4")
+    ),
 ]
 CASES = [
     pytest.param("bcube,4,1", 2),

@@ -14,7 +14,8 @@ from tests.harness.page_client import watching
 
 pytest.importorskip("distributed", reason="pip install 'dask[distributed]'")
 pytest.importorskip("cryptography", reason="pip install cryptography")
-pytestmark = pytest.mark.root
+# Long: test_page_server.py and test_distributed_lab.py test both parts for themselves.
+pytestmark = [pytest.mark.root, pytest.mark.long]
 
 PATIENCE_S = 60.0
 ENDS = ("0.0", "4.3")

@@ -274,7 +274,13 @@ def points(source: str) -> dict[str, float]:
 @LIVE
 @pytest.mark.root
 @pytest.mark.alone
-@pytest.mark.parametrize("source", [SILENT, DIVIDES], ids=["silent", "divides"])
+@pytest.mark.parametrize(
+    "source",
+    [
+        pytest.param(SILENT, id="silent"),
+        pytest.param(DIVIDES, id="divides", marks=pytest.mark.long),
+    ],
+)
 def test_a_control_that_stops_itself_is_marked(
     source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
