@@ -278,10 +278,12 @@ def test_routing_bench_has_a_row_for_each_router_and_light_imports():
 
 
 def test_fuzzed_routers_raise_nothing(monkeypatch):
-    monkeypatch.setattr(fuzz_routers, "FRAMES_QUICK", 60)
+    monkeypatch.setattr(fuzz_routers, "FRAMES_QUICK", 150)
+    specs = ("dpillar,4,2", "dcell,2,1", "bcube,2,1", "ficonn,4,1", "tree,2,2")
+    monkeypatch.setattr(fuzz_routers, "SPECS", specs)
     rows = list(fuzz_routers.run(quick=True))
     assert {row["outcome"] for row in rows} == {"ok"}
-    assert all(row["dropped"] > 20 for row in rows)
+    assert all(row["dropped"] > 50 for row in rows)
 
 
 def test_router_whose_state_grows_is_found_out(monkeypatch: pytest.MonkeyPatch):
