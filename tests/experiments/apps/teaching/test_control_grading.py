@@ -273,7 +273,6 @@ def points(source: str) -> dict[str, float]:
 
 @LIVE
 @pytest.mark.root
-@pytest.mark.alone
 @pytest.mark.parametrize(
     "source",
     [

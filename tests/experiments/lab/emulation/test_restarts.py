@@ -37,6 +37,7 @@ def kill(lab: Lab, *names: str) -> None:
 
 
 @pytest.mark.alone  # a machine that has no time for another pacer within a second loses links
+@pytest.mark.few
 @pytest.mark.parametrize("plane", PLANES)
 @pytest.mark.parametrize("names", [("pacer",), ("nursery",)])
 def test_no_link_goes_down_and_no_packet_is_lost(

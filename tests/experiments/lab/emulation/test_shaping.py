@@ -79,7 +79,7 @@ def wait_until_answered(host: Any, ip: str) -> None:
 
 @root
 @pytest.mark.alone  # a port that has to wait for a processor loses a part of its rate
-@pytest.mark.parametrize("rate_mbit", [10, 100])
+@pytest.mark.parametrize("rate_mbit", [pytest.param(10, marks=pytest.mark.long), 100])
 def test_a_rate_is_what_tcp_gets(rate_mbit: int) -> None:
     with lab(rate_mbit=rate_mbit) as net:
         assert of_its_rate(goodput_mbit(net["h0"], net["h1"]), rate_mbit)
