@@ -144,6 +144,7 @@ def descendants(process: int) -> list[int]:
     return [int(children[0]), *descendants(int(children[0]))] if children else []
 
 
+@pytest.mark.without_root
 @pytest.mark.parametrize("seed", range(6))
 def test_killed_in_the_sandbox_at_any_moment_nothing_is_left(seed: int) -> None:
     make_foreign()

@@ -17,7 +17,7 @@ from pillarbox.topos.base.errors import PillarboxError
 from tests.experiments.labs import PLANES, wait_until
 from tests.experiments.runs.control.test_commands import pillarbox
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.without_root]
 
 GATEWAYS = ["0.0", "3.0"]
 PAGE = "pillarbox " * 20_000  # some hundred packets

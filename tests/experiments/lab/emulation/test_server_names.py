@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 
 from pillarbox import topos
+from tests.experiments.labs import PLANES
 
 LIMIT = struct.pack("ll", 30, 0)  # a guard only: seconds and microseconds
 
 
 @pytest.mark.root
-@pytest.mark.parametrize("plane", ["python", "ebpf"])
+@pytest.mark.without_root
+@pytest.mark.parametrize("plane", PLANES)
 def test_an_address_that_no_server_has_is_refused_at_once(plane: str, tmp_path: Path) -> None:
     from pillarbox.experiments.lab.emulation.local_fabric import running
     from pillarbox.hosts.live.settings import LabSettings
