@@ -7,7 +7,6 @@ packet that is forwarded without the router is reported by the kernel.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection
 
 from pillarbox.hosts.base.bandwidth import Bandwidth
@@ -36,6 +35,8 @@ class CounterSchedule:
         Table of decisions that are carried out without the router.
     can_rest : bool
         True if `read_soon` is called when the table is used after a rest.
+    clock : callable
+        Returns the time of the router's clock in seconds.
     """
 
     def __init__(
@@ -45,9 +46,10 @@ class CounterSchedule:
         table: DecisionTable,
         *,
         can_rest: bool,
+        clock: Callable[[], float],
     ) -> None:
         self._bandwidth, self._bytes_of, self._table = bandwidth, bytes_of, table
-        self._can_rest = can_rest
+        self._can_rest, self._clock = can_rest, clock
         self.next_s = 0.0
         self._rests = False
         self._repeated = 0
@@ -55,12 +57,12 @@ class CounterSchedule:
 
     def read_soon(self) -> None:
         """Read the port counters soon because of traffic, or immediately after a rest."""
-        self.next_s = min(self.next_s, time.monotonic() + (0.0 if self._rests else LOOK_S))
+        self.next_s = min(self.next_s, self._clock() + (0.0 if self._rests else LOOK_S))
 
     def read_often(self) -> None:
         """Read the port counters often for a while, since a local program has sent a packet."""
         self.read_soon()
-        self._attentive_until_s = time.monotonic() + ATTENTIVE_S
+        self._attentive_until_s = self._clock() + ATTENTIVE_S
 
     def read_counters(self, ports: Collection[tuple[int, str]], now: float) -> None:
         """Pass the port byte counters to the router's bandwidth, and schedule the next reading."""

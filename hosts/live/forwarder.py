@@ -86,7 +86,7 @@ class Forwarder:
         start_s: float,
     ) -> None:
         self.topology, self.router, self._programs = topology, router, programs
-        self.server = router.server
+        self.server, self._dilation = router.server, settings.dilation
         self.drops: Counter[str] = Counter()  # packets dropped by the forwarder, by reason
         self.traces: deque[dict[str, Any]] = deque(maxlen=TRACES)
         self._interfaces = InterfaceQueries()
@@ -124,6 +124,7 @@ class Forwarder:
             self._interfaces.byte_counters,
             table,
             can_rest=bool(self.repeated or self.liveness),
+            clock=self._now,
         )
 
     # -- setting up ------------------------------------------------------------------------------
@@ -163,7 +164,7 @@ class Forwarder:
         ports = heart_beat_ports(self.topology, self.server, self.liveness)
         timers = self.router.timers
         interval_s = timers.confirmed_heart_beat_s if self.liveness else timers.heart_beat_s
-        made = PacerConnection(self._pacer, self.server, ports, interval_s)
+        made = PacerConnection(self._pacer, self.server, ports, interval_s * self._dilation)
         self._watch_pacer(made)
         return made
 
@@ -176,7 +177,7 @@ class Forwarder:
         self.unregister(heart_beats.fileno())
         heart_beats.register_again()
         self._watch_pacer(heart_beats)
-        self.router.neighbours.restart_timeouts(time.monotonic())
+        self.router.neighbours.restart_timeouts(self._now())
 
     def _python_table(self) -> PythonTable:
         return PythonTable(self.ports, self.tun, self._count_drop, **self._table_options())
@@ -244,7 +245,7 @@ class Forwarder:
     def resize(self, network: str) -> None:
         """Adapt the forwarder's ports and router to a network that has become larger or smaller."""
         self.topology = parse(network)
-        self._carry_out(self.router.resize(self.topology, time.monotonic()))
+        self._carry_out(self.router.resize(self.topology, self._now()))
         self.decisions.withdraw_invalid()
         cabled = {number for number, _ in self.topology.neighbours(self.server)}
         closed = [number for number in self.ports if number not in cabled]
@@ -283,6 +284,10 @@ class Forwarder:
             self._watch_heart_beats(port)
         self._set_port_carrier(port.number, self._interfaces.has_carrier(port.name))
 
+    def _now(self) -> float:
+        """Return the time of the router's clock, which a dilated lab slows down, in seconds."""
+        return time.monotonic() / self._dilation
+
     # -- the loop --------------------------------------------------------------------------------
 
     def run(self) -> None:
@@ -290,14 +295,14 @@ class Forwarder:
         for port in self.ports.values():  # ports that lost carrier before the event socket was open
             self._set_port_carrier(port.number, self._interfaces.has_carrier(port.name))
         while True:
-            wait = min(self.router.next_poll, self._looks.next_s) - time.monotonic()
+            wait = (min(self.router.next_poll, self._looks.next_s) - self._now()) * self._dilation
             for fd, _ in self._epoll.poll(max(0.0, wait)):
                 for message, _ in self._messages.poll(0):
                     self._wakers[message]()
                 waker = self._wakers.get(fd)
                 if waker:
                     waker()
-            now = time.monotonic()
+            now = self._now()
             if self.router.next_poll <= now:
                 self._process_heart_beats()
                 self._carry_out(self.router.poll(now))
@@ -321,11 +326,11 @@ class Forwarder:
         if self.liveness:
             for step in neighbours.links:
                 if self.liveness.hears(step) and not neighbours.hears(step):
-                    self.liveness.mark_silent(step, neighbours.lost_until(step))
+                    self.liveness.mark_silent(step, neighbours.lost_until(step) * self._dilation)
 
     def _process_kernel_events(self, watch: Liveness) -> None:
         """Process eBPF events: a neighbour is silent or heard again, traffic after a rest."""
-        now = time.monotonic()
+        now = self._now()
         self._looks.read_soon()
         for step, state in watch.changed_links():
             # Revision -1 forces an update: the kernel must forget neighbours that the router
@@ -338,14 +343,14 @@ class Forwarder:
 
     def _process_applications(self) -> None:
         self._looks.read_often()
-        end = time.monotonic() + TURN_S
+        end = self._now() + TURN_S / self._dilation
         for _ in range(BATCH):
             packet = self.tun.receive()
             if packet is None:
                 return
             if self.repeated and self.repeated.send_by_decision(packet):
                 continue
-            now = time.monotonic()
+            now = self._now()
             actions = self.router.send(packet, now)
             self.decisions.install(actions)
             self._carry_out(actions, packet)
@@ -378,18 +383,18 @@ class Forwarder:
         for age_s, (source_mac, frame) in port.receive_heart_beats(MOST_HEARD):
             came_s = time.monotonic() - age_s
             if came_s > self._watched_from_s:
-                self._process_frame(port.number, source_mac, frame, came_s)
+                self._process_frame(port.number, source_mac, frame, came_s / self._dilation)
 
     def _process_port(self, port: Port, which: socket.socket) -> None:
         """Process a socket's packets until a timer is due: heart-beats must not wait for them."""
-        repeated, end = self.repeated, time.monotonic() + TURN_S
+        repeated, end = self.repeated, self._now() + TURN_S / self._dilation
         for _ in range(BATCH):
             taken = port.receive_raw(which)
             if taken is None:
                 return
             if not port.is_link_state(taken):
                 self._looks.read_soon()
-            now = time.monotonic()
+            now = self._now()
             if not (repeated and repeated.handle_by_decision(port.number, taken)):
                 for source_mac, frame in port.packets_of(taken):
                     self._process_frame(port.number, source_mac, frame, now)
@@ -417,7 +422,7 @@ class Forwarder:
     def _set_port_carrier(self, port: int, live: bool) -> None:
         if self._live[port] != live:
             self._live[port] = live
-            self._carry_out(self.router.carrier(port, live, time.monotonic()))
+            self._carry_out(self.router.carrier(port, live, self._now()))
             self.decisions.withdraw_invalid()
 
     def _carry_out(self, actions: list[Action], cause: bytes = b"") -> None:

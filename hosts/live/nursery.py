@@ -296,7 +296,7 @@ def _load_programs(prepared: PreparedNetwork) -> LabPrograms:
     servers = range(min(network.whole.servers, max(network.servers, MOST_SERVERS)))
     links = max(sum(map(len, peers_of(network.whole, server))) for server in servers)
     loaded = LabPrograms(source, len(servers), links)
-    liveness.start_detection(loaded, timers.neighbour_timeout_s)
+    liveness.start_detection(loaded, timers.neighbour_timeout_s * settings.dilation)
     return loaded
 
 
@@ -351,7 +351,7 @@ def _new_router(server: int, prepared: PreparedNetwork, seed: int) -> Router:
         timers=timers,
         seed=seed,
         rate_bps=settings.rate_bps,
-        now=time.monotonic(),
+        now=time.monotonic() / settings.dilation,
         **settings.options,
     )
     if settings.port_addresses:

@@ -43,6 +43,9 @@ class LabSettings:
     # small flow may finish before a cable would have carried it. A port's timer may be late by half
     # of this time before the rate suffers.
     catch_up: str = "3ms"
+    # Time dilation: seconds of the lab per second of the network that it stands for. In a running
+    # lab the other settings are in seconds of the lab, in an experiment's system in the network's.
+    dilation: float = 1.0
     # options of the routing algorithm by name, passed to the router
     options: Mapping[str, Any] = field(default_factory=dict)
 

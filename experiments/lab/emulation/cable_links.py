@@ -258,7 +258,9 @@ class LabLink(Link):
         self._detach_frames_from_sockets(intf, bw is not None)
         intf.node.live_namespace().send(*messages)
         if messages and _sends_directly(intf.node):
-            intf.node.set_super_packet_size(intf.ifindex, bw, self.mtu)
+            intf.node.set_super_packet_size(
+                intf.ifindex, bw, self.mtu, single=self.queue.single_packets
+            )
         if loss is not None:
             self._set_loss(intf, loss)
 

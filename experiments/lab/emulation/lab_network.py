@@ -234,10 +234,11 @@ class LabNet(Mininet):
     def bound_super_packets(self) -> None:
         """Limit the size of TCP's super-packets on dcn0; requires running forwarders."""
         mtu = self.cable["mtu"] - shaping.HEADER_ROOM  # MTU of interface dcn0
+        single = self.cable["queue"].single_packets
         for host in self.hosts:
             index = interface_index_in(host, ApplicationIntf.NAME)
             if index:
-                host.set_super_packet_size(index, self.slowest_mbit, mtu)
+                host.set_super_packet_size(index, self.slowest_mbit, mtu, single=single)
 
     # -- down ----------------------------------------------------------------------------------
 

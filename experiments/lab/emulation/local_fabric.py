@@ -101,7 +101,10 @@ class LocalFabric:
         header = router.header_bytes() if router else 0
         header = max(header, SOURCE_ROUTE_BYTES) if settings.port_addresses else header
         at_once_s = shaping.catch_up_s(settings.catch_up)
-        return Queue(settings.queue, settings.queue_length, header, at_once_s)
+        single = settings.dilation != 1
+        return Queue(
+            settings.queue, settings.queue_length, header, at_once_s, single_packets=single
+        )
 
     def on_forwarder_event(self, server: int | None, event: str, details: dict[str, Any]) -> None:
         """Pass an event of a forwarder to the lab."""

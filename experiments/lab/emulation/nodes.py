@@ -211,12 +211,14 @@ def _kill_group(process: int, number: int) -> None:
 class LabHost(LabNode, Host):
     """Mininet host of a lab's server, in a separate network namespace."""
 
-    def set_super_packet_size(self, index: int, rate_mbit: float | None, mtu: int) -> None:
-        """Set the size of TCP's super-packets on an interface according to its rate."""
+    def set_super_packet_size(
+        self, index: int, rate_mbit: float | None, mtu: int, *, single: bool
+    ) -> None:
+        """Set the size of TCP's super-packets on an interface: by its rate, or one segment."""
         size = port_bursts.super_packet_bytes(rate_mbit, mtu)
-        self.send(shaping.bound_super_packets(index, size))
+        self.send(shaping.bound_super_packets(index, size, 1 if single else None))
         with self.live_namespace():
-            segments = port_bursts.super_packet_segments(rate_mbit, mtu)
+            segments = 1 if single else port_bursts.super_packet_segments(rate_mbit, mtu)
             write_sysctl("net/ipv4/tcp_min_tso_segs", str(segments))
 
 

@@ -26,6 +26,9 @@ from pillarbox.topos.base.errors import (
 from pillarbox.topos.base.topology import Topology
 
 PLANES = ("auto", "python", "ebpf", "ovs")
+# Largest time dilation of a lab: TCP's minimum retransmission timeout is then 40 s, and the kernel
+# limits every timeout to 120 s.
+MOST_DILATION = 200
 LEAST_MTU, MOST_MTU = 576, 65000  # bytes; RFC 791's minimum, and 64 KiB minus headers
 
 
@@ -158,6 +161,18 @@ def _check_catch_up(_topology: Topology, settings: LabSettings) -> None:
     shaping.catch_up_s(settings.catch_up)
 
 
+def _check_dilation(_topology: Topology, settings: LabSettings) -> None:
+    require(
+        1 <= settings.dilation <= MOST_DILATION,
+        f"a lab runs 1 to {MOST_DILATION} times slower than its network, not "
+        f"{settings.dilation:g} times: TCP's longest timeout is 120 s in the lab",
+    )
+    require(
+        settings.dilation == 1 or settings.rate_mbit is not None,
+        "a network without a rate cannot be dilated: set rate_mbit",
+    )
+
+
 _CHECKS: dict[str, Callable[[Topology, LabSettings], None]] = {
     "plane": _check_plane,
     "kit": _check_kit,
@@ -175,4 +190,5 @@ _CHECKS: dict[str, Callable[[Topology, LabSettings], None]] = {
     "queue": _check_queue,
     "queue_length": _check_queue_length,
     "catch_up": _check_catch_up,
+    "dilation": _check_dilation,
 }

@@ -51,7 +51,7 @@ class Queue(NamedTuple):
 
     `header` is the number of bytes between the Ethernet header and the IP packet, `at_once_s` the
     burst of a port after idle time, in seconds of its rate, and `in_bursts` whether the kernel
-    sends queued packets in bursts.
+    sends queued packets in bursts. `single_packets` is whether TCP sends packets of one segment.
     """
 
     kind: str = DROPTAIL
@@ -59,6 +59,7 @@ class Queue(NamedTuple):
     header: int = 0
     at_once_s: float = AT_ONCE_S
     in_bursts: bool = False
+    single_packets: bool = False
 
     def check(self) -> None:
         """Raise PillarboxError if the kind or length of the queue is invalid."""

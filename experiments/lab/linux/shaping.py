@@ -97,7 +97,7 @@ def seconds(value: str | float, what: str) -> float:
         ) from None
 
 
-def scaled_delay(delay: str | None, factor: int) -> str | None:
+def scaled_delay(delay: str | None, factor: float) -> str | None:
     """Return a link's delay times a factor, in the same notation.
 
     >>> scaled_delay("0.5ms", 3), scaled_delay("1s", 1), scaled_delay(None, 3)
@@ -215,7 +215,8 @@ def limited(
     ]
     if delay:
         require(
-            queue._replace(header=0, at_once_s=AT_ONCE_S, in_bursts=False) == DROPTAIL,
+            queue._replace(header=0, at_once_s=AT_ONCE_S, in_bursts=False, single_packets=False)
+            == DROPTAIL,
             "a queue with a delay of netem's is droptail, of 100 packets",
         )
         return [*rate, _delayed(index, root | 1, delay, packets, rate_mbit)]

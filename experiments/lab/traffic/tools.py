@@ -15,7 +15,7 @@ from pillarbox.topos.base.errors import UnknownNameError, require
 if TYPE_CHECKING:
     from pillarbox.experiments.lab.emulation.lab import Lab
 
-AUTO, GENERATOR = "auto", "generator"
+AUTO, GENERATOR, IPERF3 = "auto", "generator", "iperf3"
 # Maximum number of flows per processor for which "auto" chooses iperf3: its two processes per flow
 # slow the emulated network down.
 IPERF3_FLOWS = 32
@@ -37,6 +37,18 @@ PINNED = {
     "net/ipv4/tcp_mtu_probing": "0",
 }
 
+# TCP sysctls that are times, and Linux' values: minimum retransmission timeout in us, window of the
+# minimum round-trip time in s, delay and slack of compressed SACKs in ns.
+TIMES = {
+    "net/ipv4/tcp_rto_min_us": 200_000,
+    "net/ipv4/tcp_min_rtt_wlen": 300,
+    "net/ipv4/tcp_comp_sack_delay_ns": 1_000_000,
+    "net/ipv4/tcp_comp_sack_slack_ns": 100_000,
+}
+# sysctl of tail loss probes. The kernel adds 2 ms to the time of a probe, and no setting changes
+# that, so senders of dilated labs do without probes.
+EARLY_RETRANSMIT = "net/ipv4/tcp_early_retrans"
+
 
 def _iperf3_tool(lab: Lab, flows: Sequence[Flow], sending: Sending) -> Tool:
     from pillarbox.experiments.lab.traffic.iperf3 import Iperf3
@@ -51,7 +63,7 @@ def _generator_tool(lab: Lab, flows: Sequence[Flow], sending: Sending) -> Tool:
 
 
 TOOLS: dict[str, Callable[[Lab, Sequence[Flow], Sending], Tool]] = {
-    "iperf3": _iperf3_tool,
+    IPERF3: _iperf3_tool,
     GENERATOR: _generator_tool,
 }
 
@@ -85,17 +97,32 @@ def chosen_tool(name: str, flows: int, *, multipath: bool = False) -> str:
         return GENERATOR
     if name == AUTO:
         few = flows <= IPERF3_FLOWS * processors()
-        return "iperf3" if there and few else GENERATOR
+        return IPERF3 if there and few else GENERATOR
     require(
         name in TOOLS,
         f"there is no traffic tool {name!r}: choose {AUTO}, {', '.join(TOOLS)}",
         UnknownNameError,
     )
     require(
-        there or name != "iperf3",
+        there or name != IPERF3,
         "iperf3 is not installed: install it (apt install iperf3), or choose generator",
     )
     return name
+
+
+def time_sysctls(dilation: float) -> dict[str, str]:
+    """Return TCP's sysctls that are times, for a lab that runs `dilation` times slower.
+
+    >>> time_sysctls(10)["net/ipv4/tcp_rto_min_us"]
+    '2000000'
+    """
+    times = {name: f"{value * dilation:.0f}" for name, value in TIMES.items()}
+    return {**times, EARLY_RETRANSMIT: "0"}
+
+
+def missing_time_sysctls() -> list[str]:
+    """Return the sysctls of `TIMES` that this kernel does not have, in sysctl's notation."""
+    return [name.replace("/", ".") for name in TIMES if not (Path("/proc/sys") / name).exists()]
 
 
 def pinned_sysctls(lab: Lab) -> dict[str, str]:
@@ -104,10 +131,11 @@ def pinned_sysctls(lab: Lab) -> dict[str, str]:
     Sysctls that this kernel lacks are left out.
     """
     found: dict[str, str] = {}
+    times = time_sysctls(lab.settings.dilation) if lab.settings.dilation != 1 else {}
     asks = "1" if lab.settings.queue in ECN_MARKING_QUEUES else PINNED[ECN]
     for server in lab.here():
         with lab.host(server).live_namespace():
-            for name, value in {**PINNED, ECN: asks}.items():
+            for name, value in {**PINNED, ECN: asks, **times}.items():
                 write_sysctl(name, value)
                 path = Path("/proc/sys") / name
                 if path.exists():

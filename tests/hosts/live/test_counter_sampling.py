@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any, cast
 
 import pytest
@@ -25,15 +24,16 @@ LONG_S = 20 * IDLE_LOOK_S
 class Server:
     """A server with one port, by which bytes come in, and the table that forwards them."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, can_rest: bool = True) -> None:
+    def __init__(self, *, can_rest: bool = True) -> None:
         self.now = 1000.0
-        monkeypatch.setattr(time, "monotonic", lambda: self.now)
         self._came = 0.0
         self._forwarded = self.read = 0
         self._rests = False
         self.bandwidth = Bandwidth(1, RATE_BPS)
         table = cast(Any, self)
-        self.looks = CounterSchedule(self.bandwidth, self._bytes_of, table, can_rest=can_rest)
+        self.looks = CounterSchedule(
+            *(self.bandwidth, self._bytes_of, table), can_rest=can_rest, clock=lambda: self.now
+        )
 
     def forwarded_packets(self) -> int:
         return self._forwarded
@@ -65,8 +65,8 @@ class Server:
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Server:
-    made = Server(monkeypatch)
+def server() -> Server:
+    made = Server()
     made.run(1.0)
     return made
 
@@ -75,8 +75,8 @@ def test_at_rest_counters_are_not_read(server: Server) -> None:
     assert server.run(LONG_S) == 0
 
 
-def test_who_is_not_told_looks_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = Server(monkeypatch, can_rest=False)
+def test_who_is_not_told_looks_all_the_same() -> None:
+    server = Server(can_rest=False)
     assert server.run(LONG_S) == pytest.approx(LONG_S / IDLE_LOOK_S, abs=1)
     server.run(IDLE_LOOK_S + 2 * LOOK_S, RATE_BPS / 2, forwards=True)
     assert server.load_bps > RATE_BPS / 8
