@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
+
+from pillarbox.topos.base.errors import require
 
 PREFIXES = ("", "k", "M", "G", "T", "P")
 MOST_FIGURES = 6
@@ -65,6 +68,18 @@ def known(value: object) -> bool:
 def rate(bps: float | None) -> str:
     """Return a rate in bit/s as text with a unit prefix."""
     return with_prefix(float(bps), "bit/s") if bps is not None and known(bps) else MISSING
+
+
+def parsed_rate_mbit(text: str) -> float:
+    """Return a rate in Mbit/s from its text form: a number and Mbit or Gbit.
+
+    >>> parsed_rate_mbit("10Gbit"), parsed_rate_mbit("400 Mbit")
+    (10000.0, 400.0)
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([MG])bit(?:/s)?", text.strip())
+    value = float(found[1]) * {"M": 1.0, "G": 1000.0}[found[2]] if found else 0.0
+    require(value > 0, f"{text!r} is not a rate: write a number and its unit, such as 10Gbit")
+    return value
 
 
 def size(count: float | None) -> str:

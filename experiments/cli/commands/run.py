@@ -15,6 +15,7 @@ import click
 from pillarbox.experiments.base.arguments import FOLDER, answer, complete, json_option
 from pillarbox.experiments.base.interpreter import require_modules
 from pillarbox.experiments.base.text import columns
+from pillarbox.experiments.base.units import parsed_rate_mbit
 from pillarbox.experiments.cli.commands.training import given_options, iteration_options
 from pillarbox.hosts.linux.user_namespace import refusal, require_root_or_user_namespace
 from pillarbox.topos.base.errors import PillarboxError, require
@@ -47,6 +48,12 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 @click.option("--seed", type=int, help="Seed for the order of trials, the flows and the faults.")
 @click.option(
     "--rate-mbit", metavar="RATE", help="Rate of every cable in Mbit/s, or: calibrated, none."
+)
+@click.option(
+    "--as",
+    "own_rate",
+    metavar="RATE",
+    help="Rate of the network's cables, such as 10Gbit: the lab runs slower (docs/dilation.md).",
 )
 @click.option("--plane", help="Data plane: auto, python, ebpf, or ovs (if servers do not relay).")
 @click.option("--kit", help="Framework of OpenFlow controllers: os-ken or ryu.")
@@ -101,6 +108,7 @@ def command(
     dry_run: bool,
     as_json: bool,
     load: str | None,
+    own_rate: str | None,
     **others: Any,
 ) -> int:
     """Run an experiment of the catalogue, or a FILE.py or FILE.toml.
@@ -116,6 +124,7 @@ def command(
     sudo ./pillarbox run all-to-all --rate-mbit 30 --repeats 5
     sudo ./pillarbox run all-to-all --set systems.0.routing=bsr --set workload.duration_s=5
     sudo ./pillarbox run fct --load 0.3,0.6
+    sudo ./pillarbox run fct --as 1Gbit --set congestion=reno --duration 2
     sudo ./pillarbox run training --tp 4 --pp 2 --ep 2
     sudo ./pillarbox run permutation --set network=dcell,4,1 --machines 2
     sudo ./pillarbox run permutation --set network=dcell,4,1 --cluster cluster
@@ -140,6 +149,8 @@ def command(
     experiment = _experiment_to_run(
         *(name, all_changes, resume, load, iteration), live=not refusal()
     )
+    if own_rate is not None:
+        experiment = _dilated(experiment, own_rate, resume)
     require(
         not (when_quiet and any(one.cluster for one in experiment.systems)),
         "--when-quiet watches this machine only, but the trials run on a cluster: leave it out",
@@ -185,6 +196,17 @@ def command(
     parts = [text_of(done), advice(done, name), str(done.folder)]
     answer(as_json, found, "\n\n".join(filter(None, parts)))
     return int(not all(one["valid"] for one in done.records))
+
+
+def _dilated(experiment: Experiment, own_rate: str, resume: Path | None) -> Experiment:
+    """Return the experiment over a network with faster cables than the lab's."""
+    from pillarbox.experiments.runs.plans.dilation import dilated
+
+    require(resume is None, "a resumed run keeps its plan: omit --as")
+    found, left_out = dilated(experiment, parsed_rate_mbit(own_rate))
+    for sentence in left_out:
+        click.echo(f"pillarbox: {sentence}", err=True)
+    return found
 
 
 def _when_quiet(measure: Measure) -> Measure:

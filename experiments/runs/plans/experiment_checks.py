@@ -5,6 +5,7 @@ from __future__ import annotations
 from pillarbox.experiments.lab.emulation.setting_checks import check_settings
 from pillarbox.experiments.lab.traffic.tools import AUTO, TOOLS
 from pillarbox.experiments.models.workloads.workload import Workload
+from pillarbox.experiments.runs.plans.dilation import check_dilation
 from pillarbox.experiments.runs.plans.experiment import Experiment
 from pillarbox.hosts.base.faults import read
 from pillarbox.topos.base.errors import InvalidValueError, PillarboxError, meant
@@ -22,6 +23,11 @@ def check_experiment(experiment: Experiment) -> None:
             check_settings(topology, system)
         except InvalidValueError as error:
             raise InvalidValueError(str(error), f"{place}.{error.key}") from None
+        if system.dilation != 1:
+            try:
+                check_dilation(experiment, system)
+            except PillarboxError as error:
+                raise InvalidValueError(str(error), f"{place}.dilation") from None
         if system.tool:
             _check_tool(system.tool, f"{place}.tool")
     _check_tool(experiment.workload.tool, "workload.tool")

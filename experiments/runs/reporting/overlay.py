@@ -107,6 +107,10 @@ def repeated(run: Run) -> Iterator[RepeatedTrial]:
                 system.rate_mbit is not None,
                 f"the cables of {system.name} have no rate: choose a run with rate_mbit",
             )
+            require(
+                system.dilation == 1,
+                f"{system.name} is dilated, and a simulation is not: choose a run without --as",
+            )
             topology, routing = system.topology, str(record["routing"])
             seed = int(record["seed"])
             paths, back = _forward_and_reverse_paths(topology, routing, flows)

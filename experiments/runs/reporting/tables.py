@@ -29,6 +29,7 @@ from pillarbox.experiments.runs.trials.summary import (
     compared_systems,
     doubts,
     main_measure,
+    scale_sentences,
     value_and_interval,
     values,
 )
@@ -125,8 +126,8 @@ def reasons(found: RunContents) -> list[str]:
 
 
 def comparisons(found: RunContents) -> list[str]:
-    """Return A/A check sentences, if an experiment compares a system with itself."""
-    return [*aa_check_sentences(found.run)] if found.plan else []
+    """Return the sentences of A/A checks and scale checks, if an experiment has such systems."""
+    return [*aa_check_sentences(found.run), *scale_sentences(found.run)] if found.plan else []
 
 
 def command(found: RunContents) -> str:

@@ -75,15 +75,17 @@ def _ideal_columns(system: System, rate_mbit: float, found: TrialMeasurements) -
         idle_paths,
     )
     from pillarbox.experiments.models.port_bursts import burst_bytes
+    from pillarbox.experiments.runs.trials.dilation import lab_system
 
     topology = system.topology
     flows = [result.flow for result in found.results]
     pairs = [(flow.source, flow.destination) for flow in flows]
     paths = idle_paths(topology, computed_routes(topology, found.routing, pairs))
-    delay, catch_up = checked_delay(system.delay, None), catch_up_s(system.catch_up)
+    delay, lab = checked_delay(system.delay, None), lab_system(system)
+    lab_mbit, catch_up = lab.rate_mbit or rate_mbit, catch_up_s(lab.catch_up)
     # Every relative rate has its own burst.
     bursts = {
-        rate: burst_bytes(rate_mbit * rate, system.mtu, catch_up)
+        rate: burst_bytes(lab_mbit * rate, system.mtu, catch_up)
         for rate in set(paths.rates.tolist())
     }
     alone_s = idle_network_completion_s(
@@ -215,9 +217,9 @@ def loads(order: TrialOrder, found: TrialMeasurements) -> Row:
     }
 
 
-def late(found: TrialMeasurements) -> DurationStatistics:
-    """Return the statistics of flow start delays (actual minus planned start)."""
-    return spread(lateness_s(found.results))
+def late(found: TrialMeasurements, dilation: float = 1.0) -> DurationStatistics:
+    """Return the statistics of flow start delays (actual minus planned start), times `dilation`."""
+    return spread([late_s * dilation for late_s in lateness_s(found.results)])
 
 
 def _delivered_within(result: FlowResult, window: Window) -> float:

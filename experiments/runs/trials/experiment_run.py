@@ -112,7 +112,7 @@ def order_of(experiment: Experiment, trial: Trial) -> TrialOrder:
     topology, workload = trial.system.topology, experiment.workload
     if trial.system.tool:
         workload = replace(workload, tool=trial.system.tool)
-    elif any(one.multipath for one in experiment.systems) and (
+    elif any(one.multipath or one.dilation != 1 for one in experiment.systems) and (
         workload.tool == AUTO and not has_own_tool(workload)
     ):
         workload = replace(workload, tool=GENERATOR)  # the same tool for all systems

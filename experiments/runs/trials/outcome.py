@@ -89,7 +89,7 @@ def outcome(order: TrialOrder, found: TrialMeasurements) -> Outcome:
         found.readings,
         totals["ideal_bps"] if comparable else None,
         totals["goodput_bps"] if comparable else None,
-        late(found) if arrives else None,
+        late(found, order.trial.system.dilation) if arrives else None,  # seconds of the lab
         sum(result.fell_back for result in found.results),
     )
     record = {

@@ -16,7 +16,7 @@ from pillarbox.experiments.base.text import columns
 from pillarbox.experiments.base.units import three_figures
 from pillarbox.experiments.models.workloads.flows import COMPLETED, FAILED
 from pillarbox.experiments.models.workloads.workload import TRAINING
-from pillarbox.experiments.runs.trials import aa_check, job_slowdowns, slowdowns
+from pillarbox.experiments.runs.trials import aa_check, job_slowdowns, scale_check, slowdowns
 from pillarbox.experiments.runs.trials.statistics import (
     Comparison,
     Estimate,
@@ -265,7 +265,12 @@ def text_of(run: Run) -> str:
         slowdowns.text_of(run),
         job_slowdowns.text_of(run),
         sentences(
-            [*comparisons(found, main), *aa_check_sentences(run), *_failed_flows_lines(found)]
+            [
+                *comparisons(found, main),
+                *aa_check_sentences(run),
+                *scale_sentences(run),
+                *_failed_flows_lines(found),
+            ]
         ),
         _invalid_trials_text(doubtful(run)),
     ]
@@ -291,6 +296,38 @@ def aa_check_sentences(run: Run) -> Iterator[str]:
         yield aa_check.aa_check_sentence(
             first, second, [values(run, one, main.column) for one in (first, second)]
         )
+
+
+def scale_sentences(run: Run) -> Iterator[str]:
+    """Yield the results of scale checks as sentences, for systems that the plan has dilated."""
+    systems, faults = (run.manifest["plan"][key] for key in ("systems", "faults"))
+    for pair in scale_check.dilated_pairs(systems, faults):
+        first, second = (run.systems[place] for place in pair)
+        small, large = (systems[place].get("dilation", 1.0) for place in pair)
+        found = {
+            one.title: compare(values(run, second, one.column), values(run, first, one.column))
+            for one in _scaled_measures(run)
+        }
+        slow, fast = (_longest_reroutes_s(run.of(name)) for name in (second, first))
+        found["time to reroute"] = compare(slow, fast)
+        yield scale_check.scale_sentence(
+            first, (small, large), scale_check.scale_comparisons(found)
+        )
+
+
+def _scaled_measures(run: Run) -> tuple[Measure, ...]:
+    """Return the measures that a scale check compares."""
+    tails = [one for one in ARRIVED if one.column in ("slowdown_median", "slowdown_p99")]
+    if arrive(run):
+        return tuple(one._replace(title=f"{one.title} slowdown") for one in tails)
+    return (main_of(run),)
+
+
+def _longest_reroutes_s(run: Run) -> dict[int, float]:
+    """Return the longest time to reroute after a fault of each valid trial, by repeat."""
+    events = run.valid().events
+    longest = events.groupby("repeat").rerouted_s.max()
+    return paired(list(longest.index), [float(value) for value in longest])
 
 
 def value_and_interval(found: Estimate, scale: float = 1.0) -> tuple[str, str]:

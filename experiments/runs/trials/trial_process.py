@@ -14,6 +14,7 @@ from typing import Any
 
 from pillarbox.experiments.base.interpreter import module_command
 from pillarbox.experiments.models.workloads.flows import Flow, Progress
+from pillarbox.experiments.runs.trials.dilation import lab_order, own_measurements
 from pillarbox.experiments.runs.trials.order import TrialMeasurements, TrialOrder
 
 END_S = 10.0  # Timeout for the end of a trial's process, in seconds.
@@ -70,10 +71,13 @@ def measure(
     usual = WORKERS[order.trial.system.machines > 1]
     with _started_worker(log, worker or usual) as (process, connection):
         started(process)
-        connection.send(order)
-        return _receive_measurements(
-            connection, process, live, time.monotonic() + order.limit_s, order.limit_s
+        in_lab = lab_order(order)
+        connection.send(in_lab)
+        found = _receive_measurements(
+            *(connection, process, live, time.monotonic() + in_lab.limit_s, in_lab.limit_s),
+            order.trial.system.dilation,
         )
+        return own_measurements(order, found)
 
 
 @contextmanager
@@ -105,6 +109,7 @@ def _receive_measurements(
     live: TrialDisplay,
     deadline: float,
     limit_s: float,
+    dilation: float,
 ) -> TrialMeasurements:
     """Show the messages of a trial's process until the last, and return its measurements."""
     while True:
@@ -124,7 +129,7 @@ def _receive_measurements(
             raise KeyboardInterrupt
         displays: dict[str, Callable[..., Any]] = {
             "phase": live.phase,
-            "progress": live.progress,
+            "progress": lambda now_s, flows: live.progress(now_s / dilation, flows),
             "event": live.event,
         }
         displays[kind](*content)

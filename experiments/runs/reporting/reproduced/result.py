@@ -29,6 +29,7 @@ class Settings:
     workers: int = 0  # number of simulator processes; 0 for one per processor
     scheduler: str = ""  # address of a Dask scheduler, used instead of processes
     rate_mbit: float | None = None  # link rate of a live lab; None for this machine's capacity
+    own_mbit: float | None = None  # link rate that a dilated live lab stands for; None: no dilation
     repeats: int | None = None
     quick: bool = False  # True: smaller networks and coarser sweeps, for previews
     say: Callable[[str], Any] = print  # callback for progress messages
