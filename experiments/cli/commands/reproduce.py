@@ -18,6 +18,7 @@ from pillarbox.experiments.base.arguments import (
     seed_option,
 )
 from pillarbox.experiments.base.files import only_writer, output_folder
+from pillarbox.experiments.base.units import parsed_rate_mbit
 from pillarbox.topos.base.errors import NotPermittedError, PillarboxError, require
 
 if TYPE_CHECKING:
@@ -70,6 +71,12 @@ FAILED = 1
     type=NumberRange(min=0, min_open=True),
     help="Rate of each cable in a live lab (default: the rate that this machine can emulate).",
 )
+@click.option(
+    "--as",
+    "own_rate",
+    metavar="RATE",
+    help="Rate of the network's cables, such as 10Gbit: live labs run slower (docs/dilation.md).",
+)
 def command(
     names: tuple[str, ...],
     every: bool,
@@ -77,6 +84,7 @@ def command(
     as_json: bool,
     out: Path,
     again: bool,
+    own_rate: str | None,
     **how: Any,
 ) -> None:
     """Reproduce figures of the papers and compare the numbers.
@@ -88,6 +96,7 @@ def command(
     \b
     pillarbox reproduce --list
     sudo ./pillarbox reproduce dcell-fig11 bcube-fig10
+    sudo ./pillarbox reproduce incast --as 1Gbit
     sudo ./pillarbox reproduce --all --out results
     """
     from pillarbox.experiments.apps import papers as reproductions
@@ -108,6 +117,12 @@ def command(
         os.geteuid() == 0 or not live,
         f"{', '.join(live)} need{'s' * (len(live) == 1)} a live lab, which needs root: use sudo",
         NotPermittedError,
+    )
+    how["own_mbit"] = parsed_rate_mbit(own_rate) if own_rate is not None else None
+    simulated = [name for name, figure in figures.items() if not figure.live]
+    require(
+        own_rate is None or not simulated,
+        f"--as is for live labs, and these figures are simulated: {', '.join(simulated)}",
     )
     from pillarbox.experiments.apps.papers.shared import figure_cache
     from pillarbox.experiments.runs.reporting.reproduced.page import write_page

@@ -54,7 +54,9 @@ def code_of(figure: Figure) -> str:
 def inputs_of(figure: Figure, settings: Settings) -> str:
     """Return a hash of the code, settings and numpy's version that determine the figure."""
     rate_mbit = settings.rate_mbit if figure.live else None
-    chosen = (settings.seed, settings.quick, settings.repeats, rate_mbit)
+    chosen = [settings.seed, settings.quick, settings.repeats, rate_mbit]
+    if figure.live and settings.own_mbit:
+        chosen.append(settings.own_mbit)
     return _digest(code_of(figure), chosen, numpy.__version__)
 
 

@@ -8,6 +8,7 @@ that of the paper's volume at the paper's rate.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -54,6 +55,25 @@ def run(settings: Settings, experiment: Experiment) -> Run:
     trials = sum(len(block) for block in blocks(experiment))
     with Live(trials, experiment.name) as live:
         return run_all(experiment, _records_folder(settings, experiment), live=live)
+
+
+def run_at_rate(settings: Settings, experiment: Experiment) -> tuple[Run, list[str]]:
+    """Run a live figure's experiment, dilated if the settings say so; return records and notes.
+
+    The records of a dilated experiment have its systems once, with the smaller dilation. Notes tell
+    which systems were omitted, and whether results are free of scale.
+    """
+    if settings.own_mbit is None:
+        return run(settings, experiment), []
+    from pillarbox.experiments.runs.plans.dilation import dilated
+    from pillarbox.experiments.runs.trials.summary import scale_sentences
+
+    twice, notes = dilated(experiment, settings.own_mbit)
+    done = run(settings, twice)
+    once = replace(twice, systems=twice.systems[: len(twice.systems) // 2])
+    names = {one.name for one in once.systems}
+    records = tuple(one for one in done.records if one["system"] in names)
+    return replace(done, experiment=once, records=records), [*notes, *scale_sentences(done)]
 
 
 def _records_folder(settings: Settings, experiment: Experiment) -> Path:

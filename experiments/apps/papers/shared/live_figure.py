@@ -135,12 +135,14 @@ def _check(plan: LiveFigure, name: str) -> None:
 
 def _trial_values(plan: LiveFigure, settings: Settings, name: str) -> Made:
     """Run the figure's experiments; return values of their trials as points and rows."""
-    parts = []
+    parts, notes = [], []
     for part, one in experiments(plan, settings, name).items():
-        done = live_experiments.run(settings, one)
+        done, remarks = live_experiments.run_at_rate(settings, one)
+        notes += remarks
         counted = live_experiments.without_invalid_trials(done) if plan.trials == "valid" else done
-        parts.append(Part(part, one, counted, scale_of(plan, one), done))
-    return made_from_records(plan, parts)
+        parts.append(Part(part, done.plan, counted, scale_of(plan, done.plan), done))
+    found = made_from_records(plan, parts)
+    return found._replace(notes=(*found.notes, *notes))
 
 
 def made_from_records(plan: LiveFigure, parts: Sequence[Part]) -> Made:
@@ -174,12 +176,17 @@ Reducer = Callable[[LiveFigure, Settings, str], Made]
 REDUCERS: dict[str, Reducer] = {
     "throughput-curve": _trial_values,
     "trial-values": _trial_values,
-    "relay-by-mtu": lambda plan, settings, _: relay_figures.by_mtu(*_relay(plan), settings),
-    "relay-by-load": lambda plan, settings, _: relay_figures.by_load(*_relay(plan), settings),
+    "relay-by-mtu": lambda plan, settings, _: relay_figures.by_mtu(
+        *_relay(plan, settings), settings
+    ),
+    "relay-by-load": lambda plan, settings, _: relay_figures.by_load(
+        *_relay(plan, settings), settings
+    ),
 }
 
 
-def _relay(plan: LiveFigure) -> tuple[RelaySweep, Rows]:
+def _relay(plan: LiveFigure, settings: Settings) -> tuple[RelaySweep, Rows]:
+    require(not settings.own_mbit, "a relay's cost is the machine's: omit --as")
     assert plan.relay is not None
     return plan.relay, Rows(plan.points, plan.rows, plan.verdict)
 

@@ -9,15 +9,18 @@ import pytest
 from click.testing import CliRunner
 
 from pillarbox.experiments.apps import papers as reproductions
-from pillarbox.experiments.apps.papers.shared import live_figure
+from pillarbox.experiments.apps.papers.shared import live_experiments, live_figure
 from pillarbox.experiments.cli.main import cli
-from pillarbox.experiments.runs.plans.values import made
+from pillarbox.experiments.models.workloads.workload import Workload
+from pillarbox.experiments.runs.plans.experiment import Experiment, System
+from pillarbox.experiments.runs.plans.values import made, plain
 from pillarbox.experiments.runs.reporting.reproduced.result import (
     CLAIM_HOLDS,
     DIFFERS,
     Reproduction,
     Settings,
 )
+from pillarbox.experiments.runs.trials.records import Run
 from pillarbox.topos.base.errors import PillarboxError
 from tests.experiments.apps.papers.test_reproductions import (
     LIVE,
@@ -142,3 +145,27 @@ def test_other_data_makes_a_figure_again(file: Path) -> None:
     before = figure_cache.inputs_of(reproductions.figure(str(file)), settings)
     file.write_text(FILE.replace("BCube = 0.9", "BCube = 0.8"))
     assert figure_cache.inputs_of(reproductions.figure(str(file)), settings) != before
+
+
+def test_a_dilated_figure_has_each_system_once_and_notes(monkeypatch: pytest.MonkeyPatch) -> None:
+    systems = (
+        System("bcube,2,1", label="A", rate_mbit=10),
+        System("bcube,2,1", label="B", rate_mbit=10, tcp="cubic"),
+    )
+    plan = Experiment("figure", "", systems, Workload(duration_s=1.0, congestion="reno"))
+    monkeypatch.setattr(live_experiments, "run", invalid_trials)
+    found, notes = live_experiments.run_at_rate(Settings(Path(), own_mbit=100.0), plan)
+    assert [(one.name, one.rate_mbit) for one in found.plan.systems] == [("A", 100.0)]
+    assert [one["system"] for one in found.records] == ["A"]
+    assert "the system B is left out" in notes[0]
+    assert notes[1].startswith("A, 10 and 20 times slower")
+    assert live_experiments.run_at_rate(Settings(Path()), plan)[0].systems == ["A", "B"]
+
+
+def invalid_trials(_: Settings, experiment: Experiment) -> Run:
+    trials = tuple(
+        {"trial": at, "system": one.name, "repeat": 0, "valid": False, "status": "failed"}
+        | {"seed": 1, "flows": 1, "failed_flows": 1, "reason": "made up"}
+        for at, one in enumerate(experiment.systems)
+    )
+    return Run(Path(), {"plan": plain(experiment)}, trials, experiment)
