@@ -70,6 +70,7 @@ def test_dpillar_single_path(spec: str, port: int) -> None:
         assert {step.port for step in path.steps} == {port}
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("port", [CLOCKWISE, COUNTER_CLOCKWISE])
 @pytest.mark.parametrize("spec", DPILLARS)
 def test_dpillar_multi_path_is_disjoint(spec: str, port: int) -> None:

@@ -118,6 +118,7 @@ def test_headers_on_the_wire_are_those_of_algorithm_3(spec: str, port: int) -> N
             assert packet == inner
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", ["mp-both", "mp-aware"])
 @pytest.mark.parametrize("spec", SPECS)
 def test_answers_go_back_over_the_links_of_their_probes(spec: str, name: str) -> None:

@@ -15,6 +15,7 @@ from tests.experiments.labs import PLANES, lab_of, wait_until
 pytestmark = pytest.mark.root
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("plane", PLANES)
 @pytest.mark.parametrize(
     ("spec", "fault"), [("dpillar,4,2", "cut 0.0.0-s0"), ("bcube,4,1", "stop s0")]

@@ -60,6 +60,7 @@ def lost_pings(lab: Any) -> int:
     return int(found["sent"] - found["received"])
 
 
+@pytest.mark.few
 @pytest.mark.root
 @pytest.mark.parametrize("plane", PLANES)
 @pytest.mark.parametrize(

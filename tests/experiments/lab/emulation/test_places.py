@@ -88,6 +88,7 @@ def test_only_programs_without_which_no_frame_is_lost_are_postponed(tmp_path: Pa
     assert found == [0, 1, 1, 3, 4]
 
 
+@pytest.mark.few
 @pytest.mark.root
 @pytest.mark.parametrize("plane", PLANES)
 @pytest.mark.parametrize("hurry", [True, False])

@@ -46,6 +46,7 @@ def acked_by_port(topology: Topology, result: FlowResult) -> dict[int, int]:
     return dict(found)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("plane", PLANES)
 @pytest.mark.parametrize("spec", ["bcube,4,1", "dcell,4,1"])
 def test_a_connection_has_a_subflow_by_each_port(spec: str, plane: str, tmp_path: Path) -> None:

@@ -244,6 +244,7 @@ def test_measured_bandwidth_is_that_of_the_routers(
     assert plain.moved  # else measurements after the first round had no effect
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("pattern", ["random", "burst"])
 @pytest.mark.parametrize(
     ("spec", "far_side"),
