@@ -72,14 +72,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     Those marked `without_root` as well run in a user namespace then.
     Of a test marked `few` each value of each parameter stays in one case at least.
     """
+    cases = [item for item in items if item.get_closest_marker("few")]
+    cases.sort(key=lambda item: hashlib.sha256(item.nodeid.encode()).digest())
     seen: dict[str, set[tuple[str, str]]] = {}
-    for item in sorted(items, key=lambda item: hashlib.sha256(item.nodeid.encode()).digest()):
-        if item.get_closest_marker("few"):
+    kept = set()
+    for enough in (all, any):  # first the cases whose values are all new, so that few are needed
+        for item in cases:
             known = seen.setdefault(item.nodeid.partition("[")[0], set())
             values = {(name, repr(value)) for name, value in item.callspec.params.items()}
-            if values <= known:
-                item.add_marker(pytest.mark.long)
-            known |= values
+            if enough(value not in known for value in values):
+                kept.add(item)
+                known |= values
+    for item in cases:
+        if item not in kept:
+            item.add_marker(pytest.mark.long)
+    for item in items:
         in_user_namespace = item.get_closest_marker("without_root") and not refusal()
         if item.get_closest_marker("root") and os.geteuid() != 0 and not in_user_namespace:
             item.add_marker(pytest.mark.skip(reason="needs root: sudo ./pillarbox test"))
