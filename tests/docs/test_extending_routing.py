@@ -25,7 +25,7 @@ EXAMPLES = [
 CONTRACTS = {  # and how many tests of the network each has at least
     "topos/test_contract.py": 12,
     "topos/test_arrays.py": 3,
-    "hosts/test_routers.py": 14,
+    "hosts/test_routers.py": 9,
     "hosts/base/test_algorithms.py": 2,
     "hosts/live/test_decisions.py": 2,
     "experiments/models/simulator/test_uncompiled.py": 2,
