@@ -12,6 +12,7 @@ from pillarbox.experiments.base.interpreter import outside_current_directory
 
 with outside_current_directory():
     from numba.core import cgutils, types
+    from numba.core.imputils import impl_ret_borrowed
     from numba.core.typing.templates import AttributeTemplate
     from numba.extending import (
         infer_getattr,
@@ -61,9 +62,11 @@ class _TupleReferenceFields(AttributeTemplate):
 
 
 @lower_getattr_generic(TupleReference)  # type: ignore[untyped-decorator]
-def _load_field(_context: Any, builder: Any, kind: Any, value: Any, field: str) -> Any:
+def _load_field(context: Any, builder: Any, kind: Any, value: Any, field: str) -> Any:
     position = kind.pointee.fields.index(field)
-    return builder.load(cgutils.gep_inbounds(builder, value, 0, position))
+    found = builder.load(cgutils.gep_inbounds(builder, value, 0, position))
+    # The function counts one more reference to an array, if it counts references.
+    return impl_ret_borrowed(context, builder, kind.pointee.types[position], found)
 
 
 @intrinsic

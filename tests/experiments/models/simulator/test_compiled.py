@@ -183,11 +183,14 @@ def sum_into(tables: Tables, place: int) -> int:
     return len(tables.rows) + tables.nested[place][0]
 
 
-@pytest.mark.parametrize("compiled", [native_in_place, lambda function: function])
+@pytest.mark.parametrize("compiled", [native, native_in_place, lambda function: function])
 def test_a_tuple_by_reference_is_the_same_tuple(compiled: Callable[..., Any]) -> None:
     sums = numpy.zeros(1, numpy.int64), numpy.zeros(1, numpy.int64)
-    assert compiled(doubled_sum)(Tables(numpy.array([3, 4]), sums, 2)) == 2 * (2 + 7)
+    tables = Tables(numpy.array([3, 4]), sums, 2)
+    references = [sys.getrefcount(array) for array in (tables.rows, *sums)]
+    assert compiled(doubled_sum)(tables) == 2 * (2 + 7)
     assert [one.tolist() for one in sums] == [[0], [7]]
+    assert [sys.getrefcount(array) for array in (tables.rows, *sums)] == references
 
 
 def test_a_tuple_by_reference_is_not_copied() -> None:
