@@ -44,10 +44,15 @@ def add_event(events: EventHeap, one: int, due_s: float) -> None:
 
 def remove_earliest_event(events: EventHeap) -> None:
     """Remove the earliest event from the simulator's event queue."""
-    size = events.size[0] - 1
+    remove_event(events, events.heap[0])
+
+
+def remove_event(events: EventHeap, one: int) -> None:
+    """Remove entry `one` from the simulator's event queue."""
+    place, size = events.at[one], events.size[0] - 1
     last = events.heap[size]
-    events.heap[0], events.at[last], events.size[0] = last, 0, size
-    if size > 0:
+    events.heap[place], events.at[last], events.size[0] = last, place, size
+    if place < size:
         move_event(events, last, events.due_s[last])
 
 

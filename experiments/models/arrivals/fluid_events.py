@@ -13,21 +13,23 @@ from typing import NamedTuple
 import numpy
 
 from pillarbox.experiments.models.arrays import Floats, Ints
-from pillarbox.experiments.models.arrivals.event_heap import (
-    add_event,
-    empty_event_heap,
-    move_event,
-    remove_earliest_event,
+from pillarbox.experiments.models.arrivals.flow_ends import (
+    left_bits,
+    limited_flow,
+    update_due_times,
 )
 from pillarbox.experiments.models.arrivals.max_min_updates import (
-    SharingState,
     add_active_flow,
-    initial_sharing_state,
-    remove_active_flow,
+    remove_first_flow,
     update_fair_rates,
+)
+from pillarbox.experiments.models.arrivals.sharing_state import (
+    SharingState,
+    initial_sharing_state,
 )
 from pillarbox.experiments.models.fluid.directed_links import Routes
 from pillarbox.experiments.models.simulator.compiled import native
+from pillarbox.experiments.models.simulator.references import by_reference
 from pillarbox.topos.base.errors import require
 
 # Volume left of a finished flow due to rounding, as a fraction of its volume.
@@ -194,10 +196,8 @@ def _process_events(
     given: _FlowsToSimulate, found: _SimulationResults, shared: SharingState, moments_s: Floats
 ) -> None:
     """Process the starts and ends of all flows in the order of time."""
-    flows = len(given.start_s)
-    # For each slot: its flow, its remaining volume at a time, its rate, and its end.
-    flow_of, rate = numpy.empty(flows, numpy.int32), numpy.empty(flows)
-    left, since_s, ends = numpy.empty(flows), numpy.empty(flows), empty_event_heap(flows)
+    flows, shared = len(given.start_s), by_reference(shared)
+    flow_of = numpy.empty(flows, numpy.int32)  # each slot's flow
     # stack of slots without an active flow: the last is used next
     unused = numpy.empty(flows, numpy.int32)
     for slot in range(flows):
@@ -205,7 +205,8 @@ def _process_events(
     waits = given.waits.copy()
     ready = [(0.0, 0)]  # flows whose predecessors have ended, by (later) start time
     ready.pop()
-    active, begun, noted, delivered, total_bps = 0, 0, 0, 0.0, 0.0
+    active, begun, noted, delivered = 0, 0, 0, 0.0
+    due = shared.due
     while True:
         now = numpy.inf
         if begun < len(given.order):
@@ -213,29 +214,28 @@ def _process_events(
         if len(ready) > 0:
             now = min(now, ready[0][0])
         if active > 0:
-            now = min(now, ends.due_s[ends.heap[0]])
+            now = min(now, due.due_s[due.heap[0]])
         while noted < len(moments_s) and moments_s[noted] < now:
             found.active[noted] = active
             found.delivered_bits[noted] = delivered
-            for i in range(active):
-                slot = ends.heap[i]
-                sent = given.volume_bits[flow_of[slot]] - left[slot]
-                sent += rate[slot] * (moments_s[noted] - since_s[slot])
-                found.delivered_bits[noted] += sent
+            for link in range(len(shared.sizes)):
+                for i in range(shared.sizes[link]):
+                    slot = limited_flow(shared, link, i)
+                    left = left_bits(shared, link, slot, moments_s[noted])
+                    found.delivered_bits[noted] += given.volume_bits[flow_of[slot]] - left
             noted += 1
         if now == numpy.inf:
             return
         found.counts[0] += 1
         while active > 0:
-            slot = ends.heap[0]
+            link = due.heap[0]
+            slot = limited_flow(shared, link, 0)
             flow = flow_of[slot]
-            early = (ends.due_s[slot] - now) * rate[slot]
-            if ends.due_s[slot] > now and not early <= given.volume_bits[flow] * SENT:
+            early = (due.due_s[link] - now) * shared.progress[link].rate
+            if due.due_s[link] > now and not early <= given.volume_bits[flow] * SENT:
                 break
-            remove_earliest_event(ends)
+            remove_first_flow(shared, now)
             active -= 1
-            remove_active_flow(shared, slot)
-            total_bps -= rate[slot]
             unused[flows - active - 1] = slot
             found.end_s[flow] = now
             delivered += given.volume_bits[flow]
@@ -258,24 +258,16 @@ def _process_events(
                 continue
             found.begin_s[flow] = now
             slot = unused[flows - active - 1]
-            flow_of[slot], left[slot] = flow, given.volume_bits[flow]
-            rate[slot], since_s[slot] = 0.0, now
-            add_event(ends, slot, numpy.inf)
+            flow_of[slot] = flow
             active += 1
-            add_active_flow(shared, slot, path)
+            add_active_flow(shared, slot, path, given.volume_bits[flow], now)
         found.counts[1] = max(found.counts[1], active)
-        update_fair_rates(shared)
-        for i in range(shared.ends[2]):
-            slot = shared.changed[i]
-            shared.marked[slot] = 0
-            left[slot] -= rate[slot] * (now - since_s[slot])
-            total_bps += shared.slots[slot].low - rate[slot]
-            since_s[slot], rate[slot] = now, shared.slots[slot].low
-            end_s = now + left[slot] / rate[slot] if rate[slot] > 0 else numpy.inf
-            move_event(ends, slot, end_s)
-        shared.ends[2] = 0
+        update_fair_rates(shared, now)
+        update_due_times(shared, now)
+        if active == 0:  # discard the sum's rounding errors
+            shared.total[0] = 0.0
         event = found.counts[0] - 1
-        found.event_s[event], found.rate_bps[event] = now, total_bps
+        found.event_s[event], found.rate_bps[event] = now, shared.total[0]
 
 
 def _row_of_chosen_path(given: _FlowsToSimulate, shared: SharingState, flow: int) -> int:
@@ -286,7 +278,7 @@ def _row_of_chosen_path(given: _FlowsToSimulate, shared: SharingState, flow: int
         path = given.links[given.starts[row] : given.starts[row + 1]]
         most = 0
         for link in path:
-            most = max(most, shared.flows[link])
+            most = max(most, shared.links[link].flows)
         better = fewest == NONE or most < fewest or (most == fewest and len(path) < shortest)
         if len(path) > 0 and better:
             best, fewest, shortest = row, most, len(path)

@@ -8,208 +8,240 @@ of its flows i has on its *other* links, b_i:
 
 Levels that satisfy this everywhere are those of max-min fair rates: a flow's lowest level is at a
 link that is full, and on which no flow is faster (Bertsekas & Gallager, Data Networks, section
-6.5.2). So it suffices to update the links for which something has changed, in the order of the
-changes, until no link is left. This ends, in any order and from any levels: once every link was
-updated a few times, the lowest level is final, then the next one, and so on. The proof is that for
-switches that compute the rates in this way independently (Charny, Clark & Jain, Congestion control
-with explicit rate indication, ICC 1995).
+6.5.2). So it suffices to update the links for which something has changed, until no link is left.
+This ends, in any order and from any levels: once every link was updated a few times, the lowest
+level is final, then the next one, and so on. The proof is that for switches that compute the rates
+in this way independently (Charny, Clark & Jain, Congestion control with explicit rate indication,
+ICC 1995). A level depends only on lower ones, so links are updated in ascending order of their
+present levels, which change little: most links are updated once.
 
-The data of a flow or link is contiguous in memory, indexed by the flow's *slot*, which it holds
-while it is in progress: millions of flows use only the memory that some thousands need. Arrays have
-room for all flows simultaneously; unused parts are never touched and cost nothing.
+The *room* of a link is its capacity less the rates of the flows that other links limit. A new rate
+is subtracted from the room of each link on the path, so that a link's level is known without its
+flows: the room, divided by the number of flows that the link limits. There are two exceptions. If
+the level rises above the level of another link on a flow's path, that link limits the flow from
+then on, and the first link is updated once more. If the level falls below the rate of a flow that
+another link limits, the equation above is solved for the rates of all flows on the link.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy
 
-from pillarbox.experiments.models.arrays import Float64, Floats, Int32, Ints, Records, zero_records
-from pillarbox.experiments.models.fluid.directed_links import Routes
+from pillarbox.experiments.models.arrays import Ints
+from pillarbox.experiments.models.arrivals.event_heap import add_event, remove_earliest_event
+from pillarbox.experiments.models.arrivals.flow_ends import (
+    add_limited_flow,
+    end_first_flow,
+    limited_flow,
+    mark_changed,
+    remove_limited_flow,
+)
+from pillarbox.experiments.models.arrivals.sharing_state import NONE, Link, SharingState
 from pillarbox.experiments.models.simulator.compiled import compiled_in_place
-from pillarbox.topos.base.errors import require
 
 # Relative difference below which two fair-share levels are equal, far above rounding errors.
 ROUNDING = 1e-12
-# Spare capacity, relative to the largest capacity, below which a link's level is updated.
-NEAR = 1e-9
-FIRST = 4  # initial capacity of a link's list of flows
-NONE = -1
-
-
-class Slot:
-    """Record of a flow in progress."""
-
-    low: Float64  # lowest level on the flow's path, and the lowest level of the other links
-    second: Float64
-    where: Int32  # the link that has the lowest level
-    length: Int32  # number of links
-
-
-class SharingState(NamedTuple):
-    """Links, active flows, and the update queue: arrays that functions change in place."""
-
-    capacity: Floats  # capacity of each link
-    near: float  # a link with less spare capacity than this has its level updated
-    level: Floats
-    spare: Floats  # capacity that flows leave of a link without a level; undefined for other links
-    # The flows of link l: entries[begin[l] : begin[l] + flows[l]], with room for `fits[l]`. An
-    # entry is a slot and the position of link l on the flow's path: slot << bits | position.
-    bits: int
-    entries: Ints
-    begin: Ints
-    flows: Ints
-    fits: Ints
-    free: Ints  # [0]: start of the entries that no link uses yet
-    slots: Records[Slot]
-    # For each slot: the links, and the flow's index among each link's entries.
-    links: Ints
-    place: Ints
-    # Ring of links to update; slots whose rate has changed since the last `update_fair_rates`.
-    queue: Ints
-    # ends[0]: first link of the queue; [1]: after its last; [2]: number of changed slots
-    ends: Ints
-    queued: Ints
-    changed: Ints
-    marked: Ints
-    bounds: Floats  # work array: b_i of each flow of the link being updated
-
-
-def initial_sharing_state(routes: Routes, slots: int, capacity_bps: Floats) -> SharingState:
-    """Return the initial max-min sharing state of idle links, for at most `slots` active flows."""
-    links, longest = len(capacity_bps), int(numpy.diff(routes.starts).max(initial=1))
-    bits = (longest - 1).bit_length()
-    width = 1 << bits
-    require(
-        max(slots * width, links) < 2**31,
-        f"{slots} flows at a time over up to {width} links are more than the simulator can count",
-    )
-    whole, empty = numpy.int32, numpy.empty
-    return SharingState(
-        capacity=capacity_bps,
-        near=NEAR * float(capacity_bps.max(initial=0.0)),
-        level=numpy.full(links, numpy.inf),
-        spare=capacity_bps.copy(),
-        bits=bits,
-        # A link that needs more room gets twice as much; its earlier rooms add up to less.
-        entries=empty(links * FIRST + 4 * len(routes.links), whole),
-        begin=numpy.arange(links) * FIRST,
-        flows=numpy.zeros(links, whole),
-        fits=numpy.full(links, FIRST, whole),
-        free=numpy.array([links * FIRST]),
-        slots=zero_records(Slot, slots),
-        links=empty((slots, width), whole),
-        place=empty((slots, width), whole),
-        queue=empty(links + 1, whole),
-        ends=numpy.zeros(3, numpy.int64),
-        queued=numpy.zeros(links, numpy.int8),
-        changed=empty(slots, whole),
-        marked=numpy.zeros(slots, numpy.int8),
-        bounds=empty(4 * slots * width),
-    )
+# Number of additions to a link's room after which the room is computed from the rates of all flows;
+# their rounding errors are less than 1e-13 of the capacity.
+MOST_ADDITIONS = 500
 
 
 @compiled_in_place
-def add_active_flow(shared: SharingState, slot: int, path: Ints) -> None:
-    """Add a flow on a path to the shared links."""
-    links, count = shared.links, shared.flows
-    shared.slots[slot].length = len(path)
+def add_active_flow(
+    shared: SharingState, slot: int, path: Ints, volume_bits: float, now_s: float
+) -> None:
+    """Add a flow on a path to the shared links; `update_fair_rates` then changes rates."""
+    lowest, least = NONE, numpy.inf
     for position in range(len(path)):
-        link = path[position]
-        if count[link] == shared.fits[link]:
-            _double_flow_list(shared, link)
-        shared.entries[shared.begin[link] + count[link]] = (slot << shared.bits) + position
-        links[slot, position], shared.place[slot, position] = link, count[link]
-        count[link] += 1
-        _append_to_update_queue(shared.queue, shared.ends, shared.queued, link)
-    _set_lowest_levels(shared.slots[slot], links[slot], shared.level)
-    _mark_rate_changed(shared.changed, shared.ends, shared.marked, slot)
+        at = path[position]
+        link = shared.links[at]
+        if link.flows == link.fits:
+            _double_flow_list(shared, at)
+        shared.entries[link.begin + link.flows] = (slot << shared.bits) + position
+        shared.paths[slot, position], shared.place[slot, position] = at, link.flows
+        link.flows += 1
+        level = _level_with_new_flow(link)
+        if level < least:
+            lowest, least = at, level
+    shared.slots[slot].length = len(path)
+    if shared.links[lowest].level == numpy.inf:  # the level rises as far as links have room
+        shared.links[lowest].level, shared.links[lowest].top = 0.0, numpy.inf
+    for position in range(len(path)):
+        if path[position] == lowest:
+            shared.links[lowest].shares += 1
+        else:
+            _use_room(shared, path[position], 0.0, shared.links[lowest].level)
+    add_limited_flow(shared, lowest, slot, volume_bits, now_s)
+    _add_to_update_queue(shared, lowest)
 
 
 @compiled_in_place
-def remove_active_flow(shared: SharingState, slot: int) -> None:
-    """Remove an ended flow from its links; `update_fair_rates` then changes other flows' rates."""
-    begin, count, entries, places = shared.begin, shared.flows, shared.entries, shared.place
-    positions = (1 << shared.bits) - 1
+def remove_first_flow(shared: SharingState, now_s: float) -> None:
+    """Remove the flow that ends first from its links; `update_fair_rates` then changes rates."""
+    first, positions = shared.due.heap[0], (1 << shared.bits) - 1
+    slot, rate = limited_flow(shared, first, 0), shared.links[first].level
+    end_first_flow(shared, now_s)
     for position in range(shared.slots[slot].length):
-        link, place = shared.links[slot, position], places[slot, position]
-        count[link] -= 1
-        last = entries[begin[link] + count[link]]
-        entries[begin[link] + place] = last
-        places[last >> shared.bits, last & positions] = place
-        if shared.level[link] < numpy.inf:
-            _append_to_update_queue(shared.queue, shared.ends, shared.queued, link)
-        elif count[link] > 0:
-            shared.spare[link] += shared.slots[slot].low
+        at, place = shared.paths[slot, position], shared.place[slot, position]
+        link = shared.links[at]
+        link.flows -= 1
+        last = shared.entries[link.begin + link.flows]
+        shared.entries[link.begin + place] = last
+        shared.place[last >> shared.bits, last & positions] = place
+        if at == first:
+            link.shares -= 1
+            _add_to_update_queue(shared, at)
         else:
-            shared.spare[link] = shared.capacity[link]
+            _use_room(shared, at, rate, 0.0)
+        if link.flows == 0:
+            link.room, link.additions = link.capacity, 0
 
 
 @compiled_in_place
-def update_fair_rates(shared: SharingState) -> None:
-    """Recompute links' max-min fair levels; `changed` then lists flows with a new rate."""
-    level, spare, capacity, bounds = shared.level, shared.spare, shared.capacity, shared.bounds
-    slots, links, bits = shared.slots, shared.links, shared.bits
-    begin, entries, count = shared.begin, shared.entries, shared.flows
-    queue, ends, queued = shared.queue, shared.ends, shared.queued
-    while ends[0] != ends[1]:
-        link = queue[ends[0]]
-        ends[0] = ends[0] + 1 if ends[0] + 1 < len(queue) else 0
-        queued[link] = 0
-        on_link = entries[begin[link] : begin[link] + count[link]]
-        total = 0.0
-        for i in range(len(on_link)):
-            on = slots[on_link[i] >> bits]
-            bounds[i] = on.second if on.where == link else on.low
-            total += bounds[i]
-        old, new = level[link], numpy.inf
-        if total > capacity[link] * (1 + ROUNDING):
-            new = _fair_level(bounds, len(on_link), capacity[link])
-        else:
-            spare[link] = capacity[link] - total
-        if _levels_equal(old, new):
-            continue
-        level[link] = new
-        for i in range(len(on_link)):
-            slot = on_link[i] >> bits
-            on = slots[slot]
-            low_before, second_before, where_before = on.low, on.second, on.where
-            if where_before == link and new <= second_before:
-                on.low = new
-            elif where_before != link and new < low_before:
-                on.low, on.second, on.where = new, low_before, link
-            elif where_before != link and new <= second_before:
-                on.second = new
-            elif where_before == link or old <= second_before:
-                _set_lowest_levels(on, links[slot], level)
-            if on.low == low_before and on.where == where_before:
-                most = level[where_before]
-                if not _levels_equal(min(second_before, most), min(on.second, most)):
-                    _append_to_update_queue(queue, ends, queued, where_before)
+def update_fair_rates(shared: SharingState, now_s: float) -> None:
+    """Recompute links' max-min fair levels, which are the rates of the flows that they limit."""
+    while shared.queue.size[0] > 0:
+        at = shared.queue.heap[0]
+        remove_earliest_event(shared.queue)
+        link = shared.links[at]
+        link.queued = 0
+        if link.shares == 0:
+            link.level = numpy.inf
+            if _has_room(link):
                 continue
-            _mark_rate_changed(shared.changed, ends, shared.marked, slot)
-            for position in range(on.length):
-                other = links[slot, position]
-                if other == link or queued[other] > 0:
-                    continue
-                before = second_before if other == where_before else low_before
-                after = on.second if other == on.where else on.low
-                most = level[other]
-                if most < numpy.inf:
-                    matters = not _levels_equal(min(before, most), min(after, most))
-                else:  # the spare capacity suffices: the link has no level
-                    spare[other] += before - after
-                    matters = spare[other] <= shared.near
-                if matters:
-                    _append_to_update_queue(queue, ends, queued, other)
+            level = _level_from_rates(shared, at)
+        else:
+            if link.additions > MOST_ADDITIONS:
+                _compute_room(shared, at)
+            level = link.room / link.shares
+            if level < link.top * (1 - ROUNDING):
+                level = _level_from_rates(shared, at)
+        if not _levels_equal(level, link.level):
+            mark_changed(shared, at, now_s)
+            if level > link.level:
+                _raise_level(shared, at, level, now_s)
+            else:
+                _lower_level(shared, at, level)
+        if link.top > link.level * (1 + ROUNDING):
+            _limit_faster_flows(shared, at, now_s)
 
 
-def _fair_level(bounds: Floats, count: int, capacity: float) -> float:
-    """Return the level of a link whose capacity is below the sum of its flows' other levels."""
-    level = capacity / count  # equal shares at first; the rest of slower flows goes to the others
+def _level_with_new_flow(link: Link) -> float:
+    """Return an estimate of a link's level if it limits a new flow."""
+    if link.level < numpy.inf:
+        return link.room / (link.shares + 1)
+    return max(link.room, link.capacity / link.flows)
+
+
+def _raise_level(shared: SharingState, at: int, level: float, now_s: float) -> None:
+    """Set a link's level to a higher one; flows that have a lower level elsewhere leave the link.
+
+    The level is too low then. It rises further when the link is updated again.
+    """
+    link, leaving = shared.links[at], 0
+    before, link.level = link.level, level
+    for i in range(shared.sizes[at]):
+        slot = limited_flow(shared, at, i)
+        lowest = _lowest_other_link(shared, at, slot)
+        if lowest != NONE and shared.links[lowest].level < level * (1 - ROUNDING):
+            shared.leaving[leaving] = slot
+            leaving += 1
+        else:
+            _change_rate(shared, at, slot, before, level)
+    for i in range(leaving):
+        slot = shared.leaving[i]
+        lowest = _lowest_other_link(shared, at, slot)
+        _limit_by(shared, slot, lowest, before, now_s)
+        _queue_if_level_changes(shared, lowest)
+    if leaving > 0:
+        _queue_if_level_changes(shared, at)
+
+
+def _lower_level(shared: SharingState, at: int, level: float) -> None:
+    """Set a link's level to a lower one."""
+    link = shared.links[at]
+    before, link.level = link.level, level
+    for i in range(shared.sizes[at]):
+        _change_rate(shared, at, limited_flow(shared, at, i), before, level)
+
+
+def _limit_faster_flows(shared: SharingState, at: int, now_s: float) -> None:
+    """Let a link limit the flows on it that are faster than its level."""
+    link = shared.links[at]
+    for i in range(link.flows):
+        slot = shared.entries[link.begin + i] >> shared.bits
+        other = shared.slots[slot].where
+        rate = shared.links[other].level
+        if other != at and rate > link.level:
+            _limit_by(shared, slot, at, rate, now_s)
+            _queue_if_level_changes(shared, other)
+    link.top = link.level
+
+
+def _change_rate(shared: SharingState, at: int, slot: int, before: float, rate: float) -> None:
+    """Update the room of the other links of a flow that a link limits."""
+    for position in range(shared.slots[slot].length):
+        other = shared.paths[slot, position]
+        if other != at:
+            _use_room(shared, other, before, rate)
+
+
+def _use_room(shared: SharingState, at: int, before: float, rate: float) -> None:
+    """Update a link for the rate of a flow that another link limits."""
+    _add_to_room(shared.links[at], before, rate)
+    _queue_if_level_changes(shared, at)
+
+
+def _add_to_room(link: Link, before: float, rate: float) -> None:
+    """Add the difference of a flow's rates to a link's room."""
+    link.room += before - rate
+    link.additions += 1
+    link.top = max(link.top, rate)
+
+
+def _limit_by(shared: SharingState, slot: int, at: int, before: float, now_s: float) -> None:
+    """Let another link limit a flow, which had the rate `before`."""
+    previous, rate = shared.slots[slot].where, shared.links[at].level
+    left_bits = remove_limited_flow(shared, previous, slot, now_s)
+    add_limited_flow(shared, at, slot, left_bits, now_s)
+    for position in range(shared.slots[slot].length):
+        other = shared.paths[slot, position]
+        link = shared.links[other]
+        if other == previous:
+            _add_to_room(link, 0.0, rate)
+            link.shares -= 1
+        elif other == at:
+            _add_to_room(link, before, 0.0)
+            link.shares += 1
+        else:
+            _use_room(shared, other, before, rate)
+
+
+def _lowest_other_link(shared: SharingState, at: int, slot: int) -> int:
+    """Return the link with the lowest level on a flow's path, other than a link; NONE if none."""
+    lowest, level = NONE, numpy.inf
+    for position in range(shared.slots[slot].length):
+        other = shared.paths[slot, position]
+        if other != at and shared.links[other].level < level:
+            lowest, level = other, shared.links[other].level
+    return lowest
+
+
+def _level_from_rates(shared: SharingState, at: int) -> float:
+    """Return a link's level, infinite if it needs none, from the rates of all flows on it."""
+    link, bounds, count = shared.links[at], shared.bounds, 0
+    _compute_room(shared, at)
+    if link.shares == 0 and link.capacity - link.room <= link.capacity * (1 + ROUNDING):
+        return float(numpy.inf)
+    for i in range(link.flows):
+        where = shared.slots[shared.entries[link.begin + i] >> shared.bits].where
+        if where != at:
+            bounds[count] = shared.links[where].level
+            count += 1
+    # Equal shares at first; the rest of slower flows goes to the others.
+    level = link.capacity / link.flows
     while True:
-        left, others = capacity, 0
+        left, others = link.capacity, link.shares
         for i in range(count):
             if bounds[i] < level:
                 left -= bounds[i]
@@ -221,41 +253,57 @@ def _fair_level(bounds: Floats, count: int, capacity: float) -> float:
         level = higher
 
 
-def _set_lowest_levels(on: Slot, links: Ints, level: Floats) -> None:
-    """Set the lowest level on a flow's path, its link, and the other links' lowest level."""
-    low, second, where = numpy.inf, numpy.inf, NONE
-    for position in range(on.length):
-        link = links[position]
-        if link != where:
-            if level[link] < low:
-                low, second, where = level[link], low, link
-            elif level[link] < second:
-                second = level[link]
-    on.low, on.second, on.where = low, second, where
+def _compute_room(shared: SharingState, at: int) -> None:
+    """Compute a link's room, and the highest rate of flows that others limit, from all flows."""
+    link = shared.links[at]
+    used, top = 0.0, 0.0
+    for i in range(link.flows):
+        where = shared.slots[shared.entries[link.begin + i] >> shared.bits].where
+        if where != at:
+            used += shared.links[where].level
+            top = max(top, shared.links[where].level)
+    link.room, link.top, link.additions = link.capacity - used, top, 0
 
 
-def _append_to_update_queue(queue: Ints, ends: Ints, queued: Ints, link: int) -> None:
-    if queued[link] == 0:
-        queued[link] = 1
-        queue[ends[1]] = link
-        ends[1] = ends[1] + 1 if ends[1] + 1 < len(queue) else 0
+def _queue_if_level_changes(shared: SharingState, at: int) -> None:
+    """Add a link to the update queue unless it keeps its level, or has room without one."""
+    link = shared.links[at]
+    if link.queued > 0:
+        return
+    if link.level == numpy.inf:
+        changes = not _has_room(link)
+    else:
+        used = link.level * link.shares
+        changes = (
+            link.shares == 0
+            or abs(link.room - used) > ROUNDING * used
+            or link.top > link.level * (1 + ROUNDING)
+        )
+    if changes:
+        _add_to_update_queue(shared, at)
 
 
-def _mark_rate_changed(changed: Ints, ends: Ints, marked: Ints, slot: int) -> None:
-    if marked[slot] == 0:
-        marked[slot] = 1
-        changed[ends[2]] = slot
-        ends[2] += 1
+def _has_room(link: Link) -> bool:
+    """Return True if a link's capacity suffices for its flows, which other links limit."""
+    return link.room >= -ROUNDING * link.capacity and link.additions <= MOST_ADDITIONS
+
+
+def _add_to_update_queue(shared: SharingState, at: int) -> None:
+    link = shared.links[at]
+    if link.queued == 0:
+        link.queued = 1
+        add_event(shared.queue, at, link.level)
 
 
 def _levels_equal(one: float, other: float) -> bool:
     return one == other or abs(one - other) <= ROUNDING * min(one, other)
 
 
-def _double_flow_list(shared: SharingState, link: int) -> None:
-    """Double the room for flows in a link's list."""
-    begin, count, free = shared.begin[link], shared.flows[link], shared.free[0]
-    for i in range(count):  # a loop, since numba takes 3 s longer to compile a slice assignment
-        shared.entries[free + i] = shared.entries[begin + i]
-    shared.begin[link], shared.fits[link] = free, 2 * count
-    shared.free[0] = free + 2 * count
+def _double_flow_list(shared: SharingState, at: int) -> None:
+    """Double the room for flows in a link's list and heap."""
+    link, free = shared.links[at], shared.free[0]
+    for i in range(link.flows):  # numba takes 3 s longer to compile a slice assignment
+        shared.entries[free + i] = shared.entries[link.begin + i]
+        shared.limited[free + i] = shared.limited[link.begin + i]
+    link.begin, link.fits = free, 2 * link.flows
+    shared.free[0] = free + 2 * link.flows
