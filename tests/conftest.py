@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from pillarbox.hosts.linux.user_namespace import refusal
+from tests.harness.huge_pages import collapse_into_huge_pages
 
 # The same examples each time, and as long as they take: what fails is what somebody changed, and
 # not the luck of the draw or of the machine. `pillarbox test --all` draws many others.
@@ -33,6 +34,7 @@ settings.load_profile("same")
 
 gc.disable()  # until all tests are collected: nothing of them is garbage
 TIME_LIMIT_S = 300  # only a guard: a busy machine may be many times slower than a quiet one
+MANY = 1000  # number of tests from which huge pages save more time than they take
 SKIPPED = 77  # the exit code of a test that skips itself in its sandbox
 
 
@@ -92,10 +94,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="needs root: sudo ./pillarbox test"))
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Leave what was loaded for all tests out of garbage collection: a sixth of their time."""
     gc.collect()
     gc.freeze()
+    if len(session.items) >= MANY:
+        collapse_into_huge_pages()
     gc.enable()
     gc.set_threshold(50_000, 20, 20)
 
