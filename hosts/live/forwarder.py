@@ -118,7 +118,7 @@ class Forwarder:
         # A student's router program handles heart-beats itself: eBPF must not record them.
         watched = self._programs if router.watches_neighbours else None
         self.liveness = self._start_kernel_liveness(watched, start_s) if watched else None
-        self.heart_beats = self._connect_to_pacer()
+        self.heart_beats = self._connect_to_pacer(start_s)
         self._looks = CounterSchedule(
             router.bandwidth,
             self._interfaces.byte_counters,
@@ -160,11 +160,12 @@ class Forwarder:
 
         return KernelPort(socket.if_nametoindex(port.name), port.mac)
 
-    def _connect_to_pacer(self) -> PacerConnection:
+    def _connect_to_pacer(self, start_s: float = 0.0) -> PacerConnection:
         ports = heart_beat_ports(self.topology, self.server, self.liveness)
         timers = self.router.timers
-        interval_s = timers.confirmed_heart_beat_s if self.liveness else timers.heart_beat_s
-        made = PacerConnection(self._pacer, self.server, ports, interval_s * self._dilation)
+        every_s = timers.confirmed_heart_beat_s if self.liveness else timers.heart_beat_s
+        every_s *= self._dilation
+        made = PacerConnection(self._pacer, self.server, ports, every_s, start_s)
         self._watch_pacer(made)
         return made
 
@@ -188,10 +189,8 @@ class Forwarder:
 
     def _watched_links(self) -> list[NeighbourLink]:
         index = {port.number: number for number, port in self._by_index.items()}
-        return [
-            NeighbourLink(step, self.topology.uid(step.peer), index[step.port], self._mac_of(step))
-            for step in self.router.neighbours.links
-        ]
+        links, uid = self.router.neighbours.links, self.topology.uid
+        return [NeighbourLink(s, uid(s.peer), index[s.port], self._mac_of(s)) for s in links]
 
     def _start_kernel_liveness(self, programs: ServerPrograms, start_s: float) -> Liveness:
         """Let eBPF programs record heart-beats and detect silent neighbours."""

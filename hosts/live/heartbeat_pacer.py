@@ -27,6 +27,12 @@ The pacer then sends only the first heart-beat: the kernel of the receiver sends
 to the next port, and so on, so that heart-beats go round. When one is missed, or its content
 changes, all ports broadcast for a while: with long queues a round takes longer than its timeout.
 
+While a lab starts, a segment sends nothing before all its servers have registered: every forwarder
+excuses silent neighbours meanwhile. In bcube,10,2 most segments are complete only when the last of
+1,000 servers has started, and broadcasts in them would take a quarter of the start. A segment waits
+for half of the excused time at most, and only while servers keep registering. The excuse ends with
+the first heart-beats of a complete segment.
+
 A heart-beat that was not received is sent again a moment later: the kernel's table of links
 (liveness.h) shows which neighbour misses it. So heart-beats need not be frequent enough to tolerate
 the loss of one. If this pacer does not send a neighbour's heart-beats, since the neighbour runs on
@@ -79,7 +85,9 @@ PRIORITY = 1  # real-time priority of the heart-beat pacer
 RLIMIT_RTTIME = 15  # number of the limit of real-time CPU time, from sys/resource.h
 CATCH_UP = 1.5  # maximum progress of the sending clock in one tick, in ticks, after a delay
 HEARD_WITHIN = 3  # number of ticks after which a heart-beat that was not received is sent again
-REGISTERED_S = 0.5  # maximum seconds for all forwarders to register with a restarted pacer
+# Maximum seconds for all forwarders to register with a restarted pacer, and between two
+# registrations of a starting lab.
+REGISTERED_S = 0.5
 MOST_LATE_S = 1.0  # maximum lag of the sending clock that eBPF accepts (MOST_LATE_NS)
 # Maximum real-time CPU time without sleep, in microseconds; beyond it the kernel kills the pacer.
 MOST_AT_ONCE_US = 500_000
@@ -130,6 +138,8 @@ class PacerConnection:
         This server's ports.
     interval_s : float
         Interval between heart-beats, in seconds.
+    start_s : float
+        Upper bound for the start-up of other servers, in seconds; 0 if they run.
     """
 
     def __init__(
@@ -138,19 +148,21 @@ class PacerConnection:
         server: int,
         ports: Mapping[int, HeartbeatPort],
         interval_s: float,
+        start_s: float = 0.0,
     ) -> None:
         self._places = {port: place for place, port in enumerate(ports)}
         self._pacer, self._sockets = pacer, [one.socket for one in ports.values()]
         described = [(one.segment, list(one.hears.items())) for one in ports.values()]
         self._message = {"server": server, "interval_s": interval_s, "ports": described}
-        self._connection = self._register()
+        self._connection = self._register(start_s)
 
-    def _register(self) -> socket.socket:
+    def _register(self, start_s: float = 0.0) -> socket.socket:
         """Register the server's ports with the heart-beat pacer; return the connection."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             descriptors = [theirs.fileno(), *(one.fileno() for one in self._sockets)]
-            socket.send_fds(self._pacer, [json.dumps(self._message).encode()], descriptors)
+            message = {**self._message, "start_s": start_s}
+            socket.send_fds(self._pacer, [json.dumps(message).encode()], descriptors)
         return ours
 
     def register_again(self) -> None:
@@ -258,6 +270,7 @@ class HeartbeatPacer:
         self._clock = SendingClock(time.monotonic())
         self._awaited: set[int] = set()  # servers that have not registered with this new pacer yet
         self._awaited_until_s = 0.0
+        self._registered_s = 0.0  # time of the last registration of a server
         self._events = select.epoll()
         self._events.register(arrivals.fileno(), select.EPOLLIN)
 
@@ -290,6 +303,7 @@ class HeartbeatPacer:
         due = tick.segments + [each for each in half_way.segments if not each.is_whole]
         due += self._changed.difference(due)
         self._changed.clear()
+        due = [each for each in due if each.has_begun or self._begin_segment(each)]
         for segment in due:
             segment.repeats = MOST_REPEATS
         again = self._segments_to_repeat(due)
@@ -299,6 +313,17 @@ class HeartbeatPacer:
             segment.broadcast()
         going = tick.next_round()
         self._unconfirmed.append(_SentTick(due + again, going, going.burst.send() if going else 0))
+
+    def _begin_segment(self, segment: HeartBeatSegment) -> bool:
+        """Return True if a new segment begins now: it is complete or has waited long enough."""
+        now_s = time.monotonic()
+        if segment.is_complete:
+            segment.has_begun = True
+            if self._heard_table:  # from now on, links have the usual timeout
+                self._heard_table.end_excuses(segment.links, int(now_s * NS))
+        elif now_s >= min(segment.waits_until_s, self._registered_s + REGISTERED_S):
+            segment.has_begun = True
+        return segment.has_begun
 
     def _segments_to_repeat(self, due: list[HeartBeatSegment]) -> list[HeartBeatSegment]:
         """Return the segments that repeat unreceived heart-beats; segments now due are left out."""
@@ -357,7 +382,8 @@ class HeartbeatPacer:
         ports = []
         for end, (segment, hears) in zip(sockets, message["ports"], strict=True):
             ports.append(BeatingPort(message["server"], end, segment, dict(hears)))
-            self._add_port(ports[-1])
+            self._add_port(ports[-1], message["start_s"])
+        self._registered_s = time.monotonic()
         self._servers[connection.fileno()] = _RegisteredServer(connection, ports)
         self._events.register(connection.fileno(), select.EPOLLIN)
         self._awaited.discard(message["server"])
@@ -372,9 +398,11 @@ class HeartbeatPacer:
             if self._clock_memory[0]:
                 self._clock = SendingClock(max(now_s - MOST_LATE_S, self._clock_memory[0] / NS))
 
-    def _add_port(self, port: BeatingPort) -> None:
+    def _add_port(self, port: BeatingPort, start_s: float) -> None:
         if port.segment not in self._segments:
-            self._segments[port.segment] = HeartBeatSegment(min(self._ticks, key=len))
+            waits_until_s = time.monotonic() + start_s / 2
+            segment = HeartBeatSegment(min(self._ticks, key=len), waits_until_s=waits_until_s)
+            self._segments[port.segment] = segment
         self._segments[port.segment].join(port)
         if self._heard_table and self._awaited:
             self._heard_table.reserve_cells_of(port.hears.values())

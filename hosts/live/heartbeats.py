@@ -83,6 +83,9 @@ class HeartBeatSegment:
     is_whole: bool = True  # True if all neighbours of the segment's ports are in the segment
     to_all: int = 0  # remaining broadcasts before unicast rounds of heart-beats start
     goes_round: bool = False
+    # Time until which a new segment waits for its other servers to start (CLOCK_MONOTONIC).
+    waits_until_s: float = 0.0
+    has_begun: bool = False  # True once the segment no longer waits
     _each_hears_all: bool = False
     _burst: HeartBeatBurst | None = None  # the prepared broadcast of the segment's heart-beats
 
@@ -105,6 +108,16 @@ class HeartBeatSegment:
         self._each_hears_all = all(len(port.hears) == others for port in self.ports)
         self.cell = 0  # 0: request a new cell number, since removed ports' links keep the old one
         self.restart_broadcast()
+
+    @property
+    def is_complete(self) -> bool:
+        """True if all neighbours of the segment's ports are in it and have heart-beats to send."""
+        return self.is_whole and all(port.frame for port in self.ports)
+
+    @property
+    def links(self) -> list[int]:
+        """Indices in the kernel's table of the links between the segment's ports."""
+        return list(self._broadcast.places)
 
     def restart_broadcast(self) -> None:
         """Broadcast the segment's heart-beats again, after one of them has changed."""

@@ -95,6 +95,11 @@ class NeighbourLinkTable:
                 return True
         return False
 
+    def end_excuses(self, links: Iterable[int], now_ns: int) -> None:
+        """Count links as heard at `now_ns` instead of at a later time, which excuses silence."""
+        for link in links:
+            self._times_ns[link * _TIMES] = min(self._times_ns[link * _TIMES], now_ns)
+
     def are_heard(self, links: Sequence[int], since_ns: int) -> bool:
         """Return True if the neighbours of all links were heard since `since_ns`.
 

@@ -38,7 +38,7 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
@@ -115,12 +115,14 @@ class Nursery:
         while True:
             wait_s = max(0.0, self._pacer_due_s - time.monotonic())
             wait_ms = None if math.isinf(wait_s) else math.ceil(wait_s * 1000)
-            ready = {descriptor for descriptor, _ in self._events.poll(wait_ms)}
+            ready = dict(self._events.poll(wait_ms))
+            if ready.get(self._channel.fileno(), 0) & select.POLLHUP:
+                return  # the lab has ended; nobody needs a report of the forwarders that end with it
             if self._wake in ready:
                 os.read(self._wake, 4096)
                 self._reap_children()
-            for descriptor in self._adopted.keys() & ready:
-                self._process_ended(self._forget_adopted(descriptor), None)
+            adopted = self._adopted.keys() & ready.keys()
+            self._processes_ended({self._forget_adopted(each): None for each in adopted})
             if self._channel.fileno() in ready and not self._process_message():
                 return
             if time.monotonic() >= self._pacer_due_s:
@@ -211,20 +213,22 @@ class Nursery:
 
     def _reap_children(self) -> None:
         """Reap all forwarders and pacers that have ended, and report them to the lab."""
+        statuses: dict[int, int | None] = {}
         with suppress(ChildProcessError):  # the nursery has no child processes left
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-                self._process_ended(ended[0], os.waitstatus_to_exitcode(ended[1]))
+                statuses[ended[0]] = os.waitstatus_to_exitcode(ended[1])
+        self._processes_ended(statuses)
 
-    def _process_ended(self, process: int, status: int | None) -> None:
-        """Report to the lab that a forwarder or pacer has ended, with its exit status if known."""
-        if process == self._pacer:
-            self._send_event(event="pacer ended", status=status)
+    def _processes_ended(self, statuses: Mapping[int, int | None]) -> None:
+        """Report to the lab that forwarders or the pacer have ended, with known exit statuses."""
+        if self._pacer in statuses:
+            self._send_event(event="pacer ended", status=statuses[self._pacer])
             self._pacer_due_s = self._pacer_began_s + LEAST_APART_S
-            return
-        server = self._servers.pop(process)
-        if self._programs:
-            self._programs.forget_server(server)
-        self._send_event(server=server, pid=process, event="ended", status=status)
+        ended = {pid: self._servers.pop(pid) for pid in statuses if pid in self._servers}
+        if self._programs and ended:
+            self._programs.forget_servers(ended.values())
+        for pid, server in ended.items():
+            self._send_event(server=server, pid=pid, event="ended", status=statuses[pid])
 
     # -- handover from one nursery to the next
     # ------------------------------------------------------
@@ -250,7 +254,7 @@ class Nursery:
             try:
                 descriptor = os.pidfd_open(process)
             except ProcessLookupError:
-                self._process_ended(process, None)
+                self._processes_ended({process: None})
                 continue
             self._adopted[descriptor] = process
             self._events.register(descriptor, select.POLLIN)

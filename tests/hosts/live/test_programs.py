@@ -74,7 +74,7 @@ def test_what_a_server_that_ended_leaves_is_taken_out() -> None:
         for place in taken(links):
             answers[struct.pack("=I", place)] = b"\1" * answers.value_size
         assert len(taken(answers)) == 2
-        shared.forget_server(0)
+        shared.forget_servers([0])
         (left,) = taken(links)
         assert taken(answers) == [left]
         assert left in shared.links_of(1)
