@@ -16,6 +16,11 @@ def arrival_port(topology: Topology, server: int, step: Step) -> int:
     plug = topology.server_plug(server, step.port)
     if plug.node == step.peer:
         return int(plug.port)
+    if plug.node >= topology.servers and step.peer != server:
+        # The usual case, a common switch: without a walk over all servers of each port.
+        for port in range(topology.ports):
+            if topology.server_plug(step.peer, port).node == plug.node:
+                return port
     back = [p for p in range(topology.ports) if server in topology.peers(step.peer, p)]
     ends = {port: topology.server_plug(step.peer, port).node for port in back}
     for port in back:
