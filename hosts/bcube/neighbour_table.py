@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from pillarbox.hosts.base.failures import Pair
 from pillarbox.hosts.base.path import Step
+from pillarbox.hosts.bcube.paths import width
 from pillarbox.hosts.bcube.source_routes import next_server
-from pillarbox.hosts.wire.bcube import HOPS, Hop
+from pillarbox.hosts.wire.bcube import HOPS, MOST_LEVEL, MOST_VALUE, Hop
 from pillarbox.topos.base.digits import DigitNetwork
 
 
@@ -38,16 +39,15 @@ class NeighbourTable:
 
     def __init__(self, bcube: DigitNetwork, server: int) -> None:
         self.server = server
-        self._entries: list[Neighbour | None] = []
+        self._entries: list[Neighbour | None] = [None] * len(HOPS)  # in the order of hop bytes
         self._by_step: dict[Step, Neighbour] = {}
-        for hop in HOPS:  # HOPS is sorted by hop byte, the index of the table
-            peer = next_server(bcube, server, hop)
-            if peer is None:
-                self._entries.append(None)
-            else:
-                neighbour = Neighbour(Step(bcube.port_towards(server, *hop), peer))
-                self._entries.append(neighbour)
-                self._by_step[neighbour.step] = neighbour
+        for level in range(min(bcube.k, MOST_LEVEL) + 1):
+            values = range(min(width(bcube, level), MOST_VALUE + 1))
+            for hop in (Hop(level, value) for value in values):
+                peer = next_server(bcube, server, hop)
+                if peer is not None:
+                    neighbour = Neighbour(Step(bcube.port_towards(server, *hop), peer))
+                    self._entries[hop.nha] = self._by_step[neighbour.step] = neighbour
 
     def __len__(self) -> int:
         return len(self._by_step)
