@@ -116,12 +116,16 @@ struct {
 	__type(value, __u64);
 } paced SEC(".maps");
 
+/* Wake up a server's process, unless it has not read an earlier event yet: the bell stays readable
+ * until `disable_events`, after which the process reads all states. On a busy machine a process that
+ * waits for a processor is then not woken up again and again.
+ */
 static __always_inline void ring(__u32 server, __u64 now)
 {
 	void *bell = bpf_map_lookup_elem(&bells, &server);
 
 	if (bell)
-		bpf_ringbuf_output(bell, &now, sizeof(now), BPF_RB_FORCE_WAKEUP);
+		bpf_ringbuf_output(bell, &now, sizeof(now), 0);
 }
 
 /* -- received heart-beats ---------------------------------------------------------------------- */

@@ -14,13 +14,13 @@ from tests.benches._three_servers import TIME_LIMIT_S, A, ThreeServers
 ETH_ALL = 3
 
 
-def inject(lab: ThreeServers, frame: bytes, times: int = 1) -> None:
-    """Put a frame on A's cable, so many times."""
+def inject(lab: ThreeServers, *frames: bytes, times: int = 1) -> None:
+    """Put frames on A's cable, so many times."""
     with lab.servers[A].entered():
         sender = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
         with sender:
             sender.bind(("eth0", ETH_IP))
-            for _ in range(times):
+            for frame in frames * times:
                 sender.send(frame)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import socket
 import sys
@@ -32,6 +33,7 @@ pytestmark = pytest.mark.root
 
 WAIT_S = 20.0
 FOR_EVER_S, SOON_S = 1000.0, 0.05
+BURSTS = 300  # bursts of heart-beats that change the state of a link again and again
 MOST_LATE_NS = 1_000_000_000  # as liveness.h has it
 TO_A, TO_B = Step(0, A), Step(1, B)
 WELL = NeighbourState.HEARD | NeighbourState.HEARS_ME
@@ -50,10 +52,10 @@ class Watched:
 
     def beats(self, heard: tuple[int, ...] = (RELAY,), to: bytes = BROADCAST_MAC) -> None:
         """Let A send a heart-beat that says whom it hears."""
-        self.injects(DcnHeader(A, A, Protocol.HEART_BEAT).pack(HeartBeat(0, heard).pack()), to)
+        inject(self.lab, _beat(heard, to))
 
     def injects(self, data: bytes, to: bytes = BROADCAST_MAC) -> None:
-        inject(self.lab, to + mac(A, 0) + ETH_DCN.to_bytes(2, "big") + data)
+        inject(self.lab, _frame(data, to))
 
     def was_heard(self, seconds_ago: int) -> None:
         """Let A's last heart-beat have come then."""
@@ -83,6 +85,15 @@ class Watched:
         """Wait for news, and return it."""
         assert self.rings()
         return dict(self.watch.changed_links())
+
+
+def _beat(heard: tuple[int, ...], to: bytes = BROADCAST_MAC) -> bytes:
+    """Return A's heart-beat that says whom it hears."""
+    return _frame(DcnHeader(A, A, Protocol.HEART_BEAT).pack(HeartBeat(0, heard).pack()), to)
+
+
+def _frame(data: bytes, to: bytes) -> bytes:
+    return to + mac(A, 0) + ETH_DCN.to_bytes(2, "big") + data
 
 
 def _watching(interfaces: list[int], links: int) -> ServerPrograms:
@@ -209,6 +220,36 @@ def test_news_that_nobody_took_is_told_again(watched: Watched) -> None:
     assert not watched.rings(0)
     watched.beats(heard=())
     assert watched.news() == {TO_A: NeighbourState.HEARD}
+
+
+def test_no_change_is_lost_while_others_are_read(watched: Watched) -> None:
+    beats = [_beat(heard) for heard in ((7,), (RELAY,))]
+    ours, theirs = socket.socketpair()
+    child = os.fork()
+    if child == 0:
+        ours.close()
+        for burst in range(BURSTS):
+            inject(watched.lab, *beats, times=burst % 3)
+            inject(watched.lab, beats[burst % 2])
+            theirs.send(b"x")
+            if not theirs.recv(1):
+                break
+        os._exit(0)
+    theirs.close()
+    events, known = select.epoll(), WELL
+    for each in (watched.watch.bell, ours.fileno()):
+        events.register(each, select.EPOLLIN)
+    with ours:
+        for burst in range(BURSTS):
+            final, is_sent = (WELL if burst % 2 else NeighbourState.HEARD), False
+            while known != final or not is_sent:
+                ready = [descriptor for descriptor, _ in events.poll(WAIT_S)]
+                assert ready, f"burst {burst}: the state is {final!r}, and nobody says so"
+                if watched.watch.bell in ready:
+                    known = dict(watched.watch.changed_links()).get(TO_A, known)
+                is_sent = is_sent or (ours.fileno() in ready and bool(ours.recv(1)))
+            ours.send(b"x")
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_what_is_to_be_forgotten_is_silent_until_it_is_heard(watched: Watched) -> None:
