@@ -9,12 +9,15 @@ Messages are JSON, one per datagram, accompanied by file descriptors of the serv
 namespaces; a message without servers only prepares shared data for later servers::
 
     {"servers": [3, 4], "network": "dcell,4,1", "settings": {"routing": "dfr", ...},
-     "start_s": 2.0, ...}  ->
+     "start_s": 2.0, "waits": false, ...}  ->
     <-  {"server": 3, "pid": 4711, "event": "started"}
     <-  {"server": 3, "pid": 4711, "event": "ready", "tun": 12}
     <-  {"server": 3, "pid": 4711, "event": "ended", "status": -9}
     <-  {"event": "pacer ended", "status": -9}
     <-  {"event": "handover", "pacer": 4710, "programs": ...}
+
+With "waits", the last file is the read end of a pipe. These forwarders are forked at the lowest
+priority while the lab makes its cables, and open no port before the pipe's other end is closed.
 
 All these processes end with the lab: the kernel kills them when the last writer of a pipe, their
 lifeline, has ended. They do not end with the nursery. When the nursery ends, the lab starts another
@@ -51,7 +54,7 @@ from pillarbox.hosts.base.network import headers
 from pillarbox.hosts.base.router import Router
 from pillarbox.hosts.base.timers import Timers, timers_for, where_processes_watch
 from pillarbox.hosts.linux import forked_memory
-from pillarbox.hosts.linux.calls import die_with_last_writer, enter
+from pillarbox.hosts.linux.calls import die_with_last_writer, enter, readable
 from pillarbox.hosts.linux.rights import ruleset_for_reading, take_role
 from pillarbox.hosts.live import devices, heartbeat_pacer, liveness
 from pillarbox.hosts.live.control import ControlSocket
@@ -68,6 +71,7 @@ LEAST_APART_S = 0.2
 SPARED = "-500"  # oom_score_adj: without memory, the kernel kills the programs on servers first
 # Number of processors for a lab; on several machines, that of the machine with the fewest.
 CPUS = int(os.environ.get("PILLARBOX_PROCESSORS", "0")) or os.cpu_count() or 1
+LOWEST_PRIORITY = 19  # nice value of forwarders that prepare while the lab makes cables
 MOST_SERVERS = 4096  # maximum number of servers to which a running lab can grow
 # Number of calls after which Python has specialised a function, which writes to its memory.
 REHEARSALS = 10
@@ -101,6 +105,7 @@ class Nursery:
         self._pacer = 0  # process id of the heart-beat pacer, 0 without one
         self._pacer_due_s = math.inf  # time at which the next heart-beat pacer is started
         self._pacer_ends: tuple[socket.socket, socket.socket] | None = None
+        self._prepares = False  # True once forwarders were forked that wait for the lab's cables
         self._continues = False  # True if this nursery replaces one that has ended
         self._adopted: dict[int, int] = {}  # processes of the replaced nursery, by pidfd
         self._wake, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -117,7 +122,7 @@ class Nursery:
             wait_ms = None if math.isinf(wait_s) else math.ceil(wait_s * 1000)
             ready = dict(self._events.poll(wait_ms))
             if ready.get(self._channel.fileno(), 0) & select.POLLHUP:
-                return  # the lab has ended; nobody needs a report of the forwarders that end with it
+                return  # the lab has ended, and needs no report of forwarders that end with it
             if self._wake in ready:
                 os.read(self._wake, 4096)
                 self._reap_children()
@@ -158,6 +163,11 @@ class Nursery:
         forked_memory.share_objects_with_children()
 
     def _start_forwarder(self, request: dict[str, Any], namespaces: list[int]) -> None:
+        gate = namespaces.pop() if request["waits"] else None
+        if gate is not None and not self._prepares and not readable([gate]):
+            # Children inherit the priority; the lab restores it once it has made all cables.
+            os.setpriority(os.PRIO_PROCESS, 0, LOWEST_PRIORITY)
+        self._prepares |= gate is not None
         started: list[int] = []
         for server in request["servers"]:
             pid = os.fork()
@@ -166,15 +176,17 @@ class Nursery:
                 own = namespaces.pop(len(started))
                 for each in namespaces:
                     os.close(each)
-                self._run_child(server, own, request)
+                self._run_child(server, own, request, gate)
             started.append(pid)
-        for each in namespaces:
+        for each in (*namespaces, *([] if gate is None else [gate])):
             os.close(each)
         for server, pid in zip(request["servers"], started, strict=True):
             self._servers[pid] = server
             self._send_event(server=server, pid=pid, event="started")
 
-    def _run_child(self, server: int, namespace: int, request: dict[str, Any]) -> None:
+    def _run_child(
+        self, server: int, namespace: int, request: dict[str, Any], gate: int | None
+    ) -> None:
         """Run one server's forwarder in the forked child process; never return."""
         try:
             die_with_last_writer(self._lifeline)
@@ -187,7 +199,8 @@ class Nursery:
                 self._channel.close()  # only the nursery keeps it: closing shows its end
 
             prepared = self._prepared_networks[request["network"]]
-            _run_forwarder(server, namespace, request, prepared, registry, self._programs, ready)
+            shared = prepared, registry, self._programs
+            _run_forwarder(server, namespace, request, *shared, gate, ready)
         finally:
             if sys.exc_info()[0]:
                 traceback.print_exc()  # stderr is the log file of the server
@@ -316,6 +329,7 @@ def _run_forwarder(
     prepared: PreparedNetwork,
     registry: socket.socket,
     programs: LabPrograms | None,
+    gate: int | None,
     ready: Callable[[int], object],
 ) -> None:
     """Run the forwarder of one server until its process is ended."""
@@ -329,15 +343,18 @@ def _run_forwarder(
     if programs is None and prepared.settings.plane == "ebpf":
         programs = _load_programs(prepared)
     own = programs.view_of(server) if programs else None
-    if own:
-        # Default nice value: forwarders must not wait for the programs of a trial.
-        os.setpriority(os.PRIO_PROCESS, 0, 0)
-    else:
+    if not own:
         prioritised = heartbeat_pacer.may_prioritise()
         how = prepared.timers, prepared.network.whole, CPUS
         watch = where_processes_watch(*how, prioritised=prioritised)
         prepared = prepared._replace(timers=watch)
     router = _new_router(server, prepared, request["seed"])
+    if gate is not None:
+        os.read(gate, 1)  # returns when the lab has made all cables, or has ended
+        os.close(gate)
+    if own or gate is not None:
+        # Default nice value: forwarders must not wait for the programs of a trial.
+        os.setpriority(os.PRIO_PROCESS, 0, 0)
     start_s = request["start_s"]
     forwarder = Forwarder(prepared.network, router, prepared.settings, registry, own, start_s)
     control = Path(f"{place}.sock")

@@ -14,7 +14,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from pillarbox.experiments.lab.linux.kernel_settings import KernelSettings
 from pillarbox.hosts.linux.calls import duplicate_from_process
 from pillarbox.hosts.live.control import ask_forwarder
 from pillarbox.hosts.live.devices import leave_interface_to_namespace
+from pillarbox.hosts.live.heartbeat_pacer import may_prioritise
 from pillarbox.hosts.live.settings import MOST_AT_ONCE, LabSettings
 from pillarbox.topos.base.errors import PillarboxError, require
 from pillarbox.topos.base.topology import Topology
@@ -88,6 +89,8 @@ class Forwarders:
         self._lost = False  # the process that starts forwarders has ended for good
         self._closing = False
         self._ending: list[int] = []  # process descriptors of killed forwarders
+        # Write ends of the pipes at which forked forwarders wait for `start`, by their servers.
+        self._gates: dict[tuple[int, ...], int] = {}
         self._news = threading.Condition()
         # The kernel ends nursery, pacer and forwarders when this process no longer holds it.
         self._lifeline, self._lifeline_end = os.pipe()
@@ -118,6 +121,19 @@ class Forwarders:
         """Process id of the pacer, which sends heartbeats; 0 if unknown."""
         return self._handover[0]["pacer"] if self._handover else 0
 
+    def fork(self, servers: list[int]) -> None:
+        """Fork the forwarders of a starting lab; they use idle processors, and wait for `start`.
+
+        What a forwarder does without its ports takes as long as all else. Without the right to
+        restore priorities, nothing is done before `start`.
+        """
+        if not may_prioritise():
+            return
+        for batch in _batches(servers):
+            gate, self._gates[tuple(batch)] = os.pipe()
+            self._request(batch, start_limit_s(len(servers)), gate)
+            os.close(gate)
+
     def start(self, servers: list[int]) -> None:
         """Start the forwarders of the given servers and wait until all are ready.
 
@@ -129,9 +145,17 @@ class Forwarders:
         # Silent neighbours are excused for this time. At the lab's start they have not started yet;
         # later they may be dead.
         start_s = START_EACH_S * len(servers) if self._ready else limit_s
-        for at in range(0, len(servers), MOST_AT_ONCE):
-            self._request(servers[at : at + MOST_AT_ONCE], start_s)
-            self._wait(servers[: at + MOST_AT_ONCE], MOST_AT_ONCE, end_s)
+        if self._gates:
+            self._restore_priorities()
+        asked: list[int] = []
+        for batch in _batches(servers):
+            gate = self._gates.pop(tuple(batch), None)
+            if gate is None:
+                self._request(batch, start_s)
+            else:
+                os.close(gate)
+            asked += batch
+            self._wait(asked, MOST_AT_ONCE, end_s)
         self._wait(servers, 0, end_s)
         with self._news:
             failed = [server for server in servers if self.pids.get(server) == 0]
@@ -146,10 +170,18 @@ class Forwarders:
             "this network; choose a smaller one",
         )
 
-    def _request(self, servers: list[int], start_s: float) -> None:
+    def _restore_priorities(self) -> None:
+        """Give forked forwarders, and the nursery that forks them, the usual priority again."""
+        with self._news:
+            for process in (self.nursery, *self.pids.values()):
+                with suppress(ProcessLookupError):
+                    os.setpriority(os.PRIO_PROCESS, process, 0)
+
+    def _request(self, servers: list[int], start_s: float, gate: int | None = None) -> None:
         """Ask the nursery to start the forwarders of servers, or with an empty list to prepare.
 
-        The time limit `start_s` applies to all forwarders that start together.
+        The time limit `start_s` applies to all forwarders that start together. Before they open
+        ports, they wait until the other end of the pipe `gate` is closed.
         """
         with self._news:
             require(not self._lost, NURSERY_ENDED)
@@ -157,9 +189,9 @@ class Forwarders:
                 self.pids.pop(server, None)
                 self._ready.pop(server, None)
                 self._asked[server] = start_s
-            self._send(servers, start_s)
+            self._send(servers, start_s, gate)
 
-    def _send(self, servers: list[int], start_s: float) -> None:
+    def _send(self, servers: list[int], start_s: float, gate: int | None = None) -> None:
         request = {
             "servers": servers,
             "network": self.topology.spec,
@@ -167,11 +199,13 @@ class Forwarders:
             "seed": self.seed,
             "start_s": start_s,
             "settings": self.settings.plain(),
+            "waits": gate is not None,
         }
-        namespaces = [self._namespace_of(server) for server in servers]
+        files = [self._namespace_of(server) for server in servers]
+        files += [] if gate is None else [gate]
         # the nursery has ended: the restarted nursery gets the start request
         with suppress(BrokenPipeError, ConnectionResetError):
-            socket.send_fds(self._channel, [json.dumps(request).encode()], namespaces)
+            socket.send_fds(self._channel, [json.dumps(request).encode()], files)
 
     def _wait(self, servers: list[int], most: int, end_s: float) -> None:
         """Wait until all forwarders except at most `most` are ready, or until one has failed."""
@@ -228,6 +262,8 @@ class Forwarders:
                         _leave_interface(self._ending[-1], self._ready.get(server, -1))
             self._channel.shutdown(socket.SHUT_RDWR)  # closing its control channel ends the nursery
         os.close(self._lifeline_end)  # closing this pipe ends pacer and forwarders
+        while self._gates:
+            os.close(self._gates.popitem()[1])
         self._watcher.join()
         self._channel.close()
         os.close(self._lifeline)
@@ -350,6 +386,12 @@ class Forwarders:
             self._ready.pop(server, None)
             self._asked.pop(server, None)
         self._on_event(server, event, news)
+
+
+def _batches(servers: list[int]) -> Iterator[list[int]]:
+    """Yield the servers whose forwarders start together."""
+    for at in range(0, len(servers), MOST_AT_ONCE):
+        yield servers[at : at + MOST_AT_ONCE]
 
 
 def _leave_interface(process: int, tun: int) -> None:

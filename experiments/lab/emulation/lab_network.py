@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import resource
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,8 @@ class LabNet(Mininet):
     spanning_tree
         Whether switches run the spanning tree protocol, needed if their cables form loops; it
         takes some seconds.
+    before_cables
+        Called with this network when its nodes exist, before the kernel makes the cables.
     options
         Options of Mininet, such as ``autoStaticArp``.
     """
@@ -82,9 +84,11 @@ class LabNet(Mininet):
         mtu: int | None = None,
         forwarders: bool | None = None,
         spanning_tree: bool = False,
+        before_cables: Callable[[LabNet], object] = lambda _: None,
         **options: Any,
     ) -> None:
         shaping.check_queue(queue)
+        self._before_cables = before_cables
         self.topology = topology
         several = topology is not None and topology.ports > 1
         self.forwarders = several if forwarders is None else forwarders
@@ -151,6 +155,7 @@ class LabNet(Mininet):
             with fabric().batch():
                 super().build()
                 self.tell_bridges()
+                self._before_cables(self)
         except BaseException:
             self.stop()
             raise

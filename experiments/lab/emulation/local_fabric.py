@@ -63,10 +63,16 @@ class LocalFabric:
         if lab.relays:
             self.forwarders = Forwarders(
                 *(lab.topology, settings, lab.seed, lab.folder),
-                *(lab.namespace_of, self.on_forwarder_event),
+                *(self._namespace_of, self.on_forwarder_event),
             )
-        with fabric().places.postponed():
-            self.net = self.new_net()
+        try:
+            with fabric().places.postponed():
+                self.net = self.new_net()
+        except BaseException:
+            if self.forwarders:
+                self.forwarders.kill_all()
+                self.forwarders.close()
+            raise
         self.faults = Faults(self.net)
         self.tracer = PacketTracer(lab.topology, self.net, self.forwarders, lab.dead)
         self._meter = Meter(self.net)
@@ -92,7 +98,19 @@ class LocalFabric:
             "forwarders": lab.relays,
             "mtu": shaping.port_mtu(settings.mtu, lab.relays),
             "switch": lab.switches.node if lab.switches else LabSwitch,
+            "before_cables": self._fork_forwarders,
         }
+
+    def _namespace_of(self, server: int) -> int:
+        name = self.lab.topology.node_name(server)
+        return int(self.net[name].live_namespace().descriptor)
+
+    def _fork_forwarders(self, net: LabNet) -> None:
+        """Fork the forwarders of this machine's servers while the kernel makes the cables."""
+        self.net, topology = net, self.lab.topology
+        if self.forwarders:
+            servers = range(topology.servers)
+            self.forwarders.fork([each for each in servers if topology.node_name(each) in net])
 
     def _queue(self) -> Queue:
         """Return the queue of every port; data packets carry the routing's header before IP."""

@@ -222,6 +222,40 @@ def test_where_a_neighbour_is_served_elsewhere_heart_beats_are_twice_as_frequent
     assert beats_meanwhile(state=3, heard_ns=LATE_NS, neighbour=99) in (5, 6, 7)
 
 
+@pytest.mark.parametrize("other_starts", [True, False])
+def test_a_new_segment_waits_for_servers_that_start(
+    monkeypatch: pytest.MonkeyPatch, other_starts: bool
+) -> None:
+    # Seconds without a registration after which segments wait no longer.
+    monkeypatch.setattr(heartbeat_pacer, "REGISTERED_S", 2 * WAIT_S if other_starts else 0.2)
+    cable, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    cable.settimeout(WAIT_S)
+    maps = tables(2)
+    links = mmap.mmap(maps["links"].fd, 2 * LINK_BYTES)
+    for place in range(2):
+        links[place * LINK_BYTES : place * LINK_BYTES + 8] = LATE_NS.to_bytes(8, sys.byteorder)
+    with pacing() as (_, arrivals), cable, end, ExitStack() as stack:
+        heartbeat_pacer.send_kernel_tables(arrivals, maps)
+
+        def start(server: int, segment: int, hears: dict[int, int], start_s: float) -> None:
+            ports = {0: HeartbeatPort(end, segment, hears)}
+            beats = PacerConnection(arrivals, server, ports, INTERVAL_S, start_s)
+            stack.enter_context(closing(beats)).set_frames({0: b"%d" % server})
+
+        start(0, 7, {1: 0}, start_s=4 * WAIT_S)
+        start(2, 8, {}, start_s=0.0)
+        if other_starts:
+            assert {cable.recv(99) for _ in range(5)} == {b"2"}
+            start(1, 7, {0: 1}, start_s=4 * WAIT_S)
+        while cable.recv(99) != b"0":
+            pass
+        heard_ns = [int.from_bytes(links[at : at + 8], sys.byteorder) for at in (0, LINK_BYTES)]
+        excused = [each == LATE_NS for each in heard_ns]
+    for each in maps.values():
+        os.close(each.fd)
+    assert excused == 2 * [not other_starts]
+
+
 def test_its_clock_makes_up_for_lost_time_little_by_little() -> None:
     now_s, clock = 5.0, heartbeat_pacer.SendingClock(5.0)
     shown_s = [clock.after_tick(now_s := now_s + heartbeat_pacer.TICK_S) for _ in range(10)]

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.root
 
 SERVERS = list(range(200))
 NOTHING_S = 0.2  # so long it is watched that nothing comes, which would come at once
-PATIENCE_S = 1.5
+PATIENCE_S = 2.0
 NO_PROCESS = 1 << 22  # larger than any process id (PID_MAX_LIMIT)
 
 
@@ -35,13 +35,17 @@ class Nursery:
         self._lab = socket.socket(fileno=os.dup(int(command[-2])))
         self._lab.settimeout(WAIT_S)
         self.start_s = 0.0  # as the last message said
+        self.gates: list[int] = []  # of forwarders that are to wait
+        self.pid = NO_PROCESS
 
     def asked(self) -> list[int]:
         """Return the servers of the next message."""
-        data, namespaces, _, _ = socket.recv_fds(self._lab, 1 << 16, MOST_AT_ONCE)
-        for each in namespaces:
-            os.close(each)
+        data, files, _, _ = socket.recv_fds(self._lab, 1 << 16, MOST_AT_ONCE + 1)
         request = json.loads(data)
+        if request["waits"]:
+            self.gates.append(files.pop())
+        for each in files:
+            os.close(each)
         self.start_s = request["start_s"]
         servers: list[int] = request["servers"]
         return servers
@@ -51,14 +55,16 @@ class Nursery:
 
     def tell_ready(self, servers: list[int]) -> None:
         for server in servers:
-            news = {"server": server, "pid": NO_PROCESS, "event": "ready"}
+            news = {"server": server, "pid": NO_PROCESS, "event": "ready", "tun": -1}
             self._lab.send(json.dumps(news).encode())
 
     def wait(self, _: float) -> None:
         self._lab.close()
 
 
-def test_only_so_many_start_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[forwarders.Forwarders, Nursery]:
     made: list[Nursery] = []
 
     def popen(*words: Any, **others: Any) -> Nursery:
@@ -73,6 +79,40 @@ def test_only_so_many_start_at_a_time(tmp_path: Path, monkeypatch: pytest.Monkey
     )
     (nursery,) = made
     assert nursery.asked() == []  # but it can prepare
+    return started, nursery
+
+
+def test_forwarders_that_were_forked_wait_for_their_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started, nursery = _started(tmp_path, monkeypatch)
+    started.fork(SERVERS)
+    asked: list[int] = []
+    while asked != SERVERS:
+        asked += nursery.asked()
+    assert nursery.start_s == forwarders.start_limit_s(len(SERVERS))
+
+    def opened() -> int:
+        return len(select.select(nursery.gates, [], [], NOTHING_S)[0])
+
+    assert opened() == 0
+    starting = threading.Thread(target=started.start, args=[SERVERS])
+    starting.start()
+    wait_until(lambda: opened() == 2, "two groups start")
+    nursery.tell_ready(SERVERS[:MOST_AT_ONCE])
+    wait_until(lambda: opened() == 3, "a third group starts")
+    nursery.tell_ready(SERVERS)
+    starting.join(WAIT_S)
+    assert not starting.is_alive() and opened() == len(nursery.gates)
+    assert not nursery.has_another()
+    for each in nursery.gates:
+        os.close(each)
+    started.kill_all()
+    started.close()
+
+
+def test_only_so_many_start_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started, nursery = _started(tmp_path, monkeypatch)
     starting = threading.Thread(target=started.start, args=[SERVERS])
     starting.start()
     asked = nursery.asked() + nursery.asked()
@@ -81,7 +121,7 @@ def test_only_so_many_start_at_a_time(tmp_path: Path, monkeypatch: pytest.Monkey
         nursery.tell_ready(SERVERS[ready : ready + MOST_AT_ONCE])
         asked += nursery.asked()
     assert asked == SERVERS
-    assert nursery.start_s == forwarders.START_EACH_S * len(SERVERS)
+    assert nursery.start_s == forwarders.start_limit_s(len(SERVERS))
     assert starting.is_alive()
     nursery.tell_ready(SERVERS)
     starting.join(WAIT_S)
@@ -123,7 +163,9 @@ def test_who_was_never_heard_is_missed_once_all_have_had_time_to_start(
     from pillarbox.experiments.lab.emulation.lab import Lab
     from pillarbox.experiments.lab.emulation.local_fabric import LocalFabric
 
-    monkeypatch.setattr(forwarders, "START_EACH_S", PATIENCE_S)
+    for limit in ("START_S", "START_EACH_S"):
+        monkeypatch.setattr(forwarders, limit, PATIENCE_S)
+    monkeypatch.setattr(forwarders, "may_prioritise", lambda: False)  # others are not forked
     lab = Lab(topos.parse("dcell,4,1"), LabSettings(plane="ebpf"), tmp_path, fabric=LocalFabric())
     try:
         lab.net.start()
