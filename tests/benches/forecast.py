@@ -66,9 +66,8 @@ def _outcome(row: Row) -> str:
 def measured(spec: str, machines: int) -> Row:
     """Return the memory of a converged lab in MiB, and the CPU time of its start in seconds."""
     before_mib = kernel_mib(MODULES)
-    expected_mib, expected_s = memory_and_start(
-        machines if machines > 1 else 0, parse(spec).servers
-    )
+    network, parts = parse(spec), machines if machines > 1 else 0
+    expected_mib, expected_s = memory_and_start(parts, network.servers, network.cables)
     with lab_on_machines(spec, machines, rate_mbit=RATE_MBIT) as lab:
         lab.wait_converged()
         processes = all_processes()

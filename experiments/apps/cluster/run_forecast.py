@@ -1,6 +1,7 @@
 """Forecast of a run: memory, processor time, network card and duration, from measured costs.
 
-Costs grow in proportion to servers, cables between machines and transmitted data. They are those of
+Costs grow in proportion to servers, cables and transmitted data, except for a list of all queues of
+a machine, which the kernel searches for each new queue. They are those of
 the reference machine: two processors AMD EPYC at 2.6 GHz, Linux 6.18, eBPF plane, fast timers.
 """
 
@@ -27,7 +28,9 @@ class Costs(NamedTuple):
     server_mib: float  # memory per server, with its forwarder, switches and cables, kernel included
     lab_start_s: float  # processor time to start the lab's own process
     machine_start_s: float  # processor time to start a machine's Dask worker and part
-    server_start_s: float  # processor time to start a server
+    server_start_s: float  # processor time to start a server's forwarder
+    cable_start_s: float  # processor time to make a cable, with its part of the nodes
+    cable_pair_start_s: float  # the same, for each cable that the machine already has
     server_idle: float  # processors per idle server, for its heartbeats
     gbit_link_s: float  # processor time to send 1 Gbit over one link of a path
 
@@ -41,24 +44,37 @@ COSTS = Costs(
     server_mib=5.2,
     lab_start_s=0.34,
     machine_start_s=2.3,
-    server_start_s=0.016,
+    server_start_s=0.0115,
+    cable_start_s=0.0012,
+    cable_pair_start_s=4.6e-7,
     server_idle=0.14 / 420,
     gbit_link_s=0.04,
 )
 
 
-def memory_and_start(machines: int, servers: int, costs: Costs = COSTS) -> tuple[float, float]:
+def memory_and_start(
+    machines: int, servers: int, cables: float, costs: Costs = COSTS
+) -> tuple[float, float]:
     """Return the memory in MiB and the processor time in seconds to start servers on a computer.
 
     The computer runs the lab's process and, if the lab has several machines, the parts of
     `machines` of them, otherwise 0.
 
-    >>> [round(value, 2) for value in memory_and_start(0, 100)]
-    [596.0, 1.94]
+    >>> [round(value, 2) for value in memory_and_start(0, 100, 200)]
+    [596.0, 1.74]
     """
     mib = costs.lab_mib + machines * costs.machine_mib + servers * costs.server_mib
     start_s = costs.lab_start_s + machines * costs.machine_start_s + servers * costs.server_start_s
-    return mib, start_s
+    return mib, start_s + cables_s(cables, costs)
+
+
+def cables_s(cables: float, costs: Costs = COSTS) -> float:
+    """Return the processor time in seconds to make cables, all in one process.
+
+    >>> round(cables_s(3000), 2)
+    5.67
+    """
+    return cables * costs.cable_start_s + cables**2 / 2 * costs.cable_pair_start_s
 
 
 class RunForecast(NamedTuple):
@@ -70,6 +86,11 @@ class RunForecast(NamedTuple):
     processors: float  # processors that a machine needs during traffic
     card_mbit: float  # rate of a machine's network card, in both directions together
     start_s: float  # processor time of a machine to start its part of the lab
+    cables_s: float  # part of `start_s` that is spent in one process
+
+    def start_duration_s(self, processors: float) -> float:
+        """Return the duration of a start: cables on one processor, then the rest on all."""
+        return self.cables_s + (self.start_s - self.cables_s) / processors
 
 
 def run_forecast(
@@ -135,7 +156,8 @@ def _costs_of(topology: Topology, found: Forecast, server_mbit: float, costs: Co
     total_gbit = topology.servers * server_mbit / 1e3
     servers = max(share.servers for share in found.shares)
     work = max(share.work for share in found.shares)
-    memory_mib, start_s = memory_and_start(int(machines > 1), servers, costs)
+    cables = topology.cables * servers / topology.servers
+    memory_mib, start_s = memory_and_start(int(machines > 1), servers, cables, costs)
     return RunForecast(
         machines,
         servers,
@@ -143,4 +165,5 @@ def _costs_of(topology: Topology, found: Forecast, server_mbit: float, costs: Co
         servers * costs.server_idle + total_gbit * found.links * work * costs.gbit_link_s,
         total_gbit * 1e3 * max(share.card for share in found.shares),
         start_s,
+        cables_s(cables, costs),
     )

@@ -54,7 +54,7 @@ MOST_SERVER_MBIT = 1e6
 )
 @json_option(
     *("network", "machines", "servers", "memory_mib", "processors", "card_mbit"),
-    *("start_s", "seconds", "duration_s"),
+    *("start_s", "cables_s", "seconds", "duration_s"),
 )
 def command(
     topology: Topology,
@@ -81,11 +81,11 @@ def command(
         found = run_forecast(topology, machines, server_mbit)
     else:
         found = fitting_forecast(topology, server_mbit, processors, memory_gib * 1024)
-    duration_s = found.start_s / processors + seconds
+    started_s = found.start_duration_s(processors)
     data = {"network": topology.spec, **found._asdict()}
-    data |= {"seconds": seconds, "duration_s": duration_s}
+    data |= {"seconds": seconds, "duration_s": started_s + seconds}
     text = _forecast_text(topology, found, server_mbit, processors, memory_gib)
-    times = f"start at least {found.start_s / processors:.1f} s, traffic {seconds:g} s"
+    times = f"start about {started_s:.1f} s, traffic {seconds:g} s"
     answer(as_json, data, f"{text}\nduration      {times}")
 
 
