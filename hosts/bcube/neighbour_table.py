@@ -39,7 +39,8 @@ class NeighbourTable:
 
     def __init__(self, bcube: DigitNetwork, server: int) -> None:
         self.server = server
-        self._entries: list[Neighbour | None] = [None] * len(HOPS)  # in the order of hop bytes
+        # Entries in the order of hop bytes.
+        self._entries: list[Neighbour | None] = [None] * len(HOPS)
         self._by_step: dict[Step, Neighbour] = {}
         for level in range(min(bcube.k, MOST_LEVEL) + 1):
             values = range(min(width(bcube, level), MOST_VALUE + 1))

@@ -319,7 +319,7 @@ class HeartbeatPacer:
         now_s = time.monotonic()
         if segment.is_complete:
             segment.has_begun = True
-            if self._heard_table:  # from now on, links have the usual timeout
+            if self._heard_table:  # links have the usual timeout from now on
                 self._heard_table.end_excuses(segment.links, int(now_s * NS))
         elif now_s >= min(segment.waits_until_s, self._registered_s + REGISTERED_S):
             segment.has_begun = True
