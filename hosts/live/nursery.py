@@ -352,6 +352,7 @@ def _run_forwarder(
     if gate is not None:
         os.read(gate, 1)  # returns when the lab has made all cables, or has ended
         os.close(gate)
+        router.neighbours.restart_timeouts(time.monotonic() / prepared.settings.dilation)
     if own or gate is not None:
         # Default nice value: forwarders must not wait for the programs of a trial.
         os.setpriority(os.PRIO_PROCESS, 0, 0)

@@ -173,7 +173,7 @@ class Forwarders:
     def _restore_priorities(self) -> None:
         """Give forked forwarders, and the nursery that forks them, the usual priority again."""
         with self._news:
-            for process in (self.nursery, *self.pids.values()):
+            for process in (self.nursery, *filter(None, self.pids.values())):
                 with suppress(ProcessLookupError):
                     os.setpriority(os.PRIO_PROCESS, process, 0)
 
