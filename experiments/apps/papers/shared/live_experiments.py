@@ -73,7 +73,12 @@ def run_at_rate(settings: Settings, experiment: Experiment) -> tuple[Run, list[s
     once = replace(twice, systems=twice.systems[: len(twice.systems) // 2])
     names = {one.name for one in once.systems}
     records = tuple(one for one in done.records if one["system"] in names)
-    return replace(done, experiment=once, records=records), [*notes, *scale_sentences(done)]
+    about = (
+        f"Time dilation: cables of {settings.own_mbit:g} Mbit/s, times and rates of the network; "
+        "TCP sends neither super-packets nor tail loss probes (docs/dilation.md)."
+    )
+    notes = [about, *notes, *scale_sentences(done)]
+    return replace(done, experiment=once, records=records), notes
 
 
 def _records_folder(settings: Settings, experiment: Experiment) -> Path:
