@@ -222,7 +222,8 @@ def compile_into(made: Path, source: Path = FORWARD, *options: str) -> None:
             raise BpfError(f"{source.name} does not compile within {COMPILE_S:g} s") from None
     if done.returncode:
         complaint = next((line for line in done.stderr.splitlines() if "error" in line), "")
+        needs = " (it needs the headers of libbpf-dev and linux-libc-dev)"
         raise BpfError(
-            f"{source.name} does not compile: {complaint or done.stderr.strip()} "
-            "(it needs the headers of libbpf-dev and linux-libc-dev)"
+            f"{source.name} does not compile: {complaint or done.stderr.strip()}"
+            f"{needs if 'file not found' in complaint else ''}"
         )

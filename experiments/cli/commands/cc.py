@@ -36,12 +36,14 @@ def command(control: str, queue: str, as_json: bool) -> int:
     sudo ./pillarbox cc dctcp --queue ecn
     sudo ./pillarbox up bcube,4,1 --tcp mine.bpf.c
     """
-    from pillarbox.experiments.lab.linux.congestion import source_of
+    from pillarbox.experiments.lab.linux.congestion import control_in_use, source_of
     from pillarbox.experiments.runs.trials.control_trials import control_results
 
     source = source_of(control)
     require(os.geteuid() == 0, "loading a control needs root: use sudo", NotPermittedError)
     word = str(source.resolve()) if source else control
+    with control_in_use(word):
+        pass  # a control that the kernel refuses ends the command before Reno is measured
     results = []
     for result in control_results(word, queue):
         results.append(result)

@@ -8,7 +8,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from pillarbox.experiments.cli.main import cli
 from pillarbox.experiments.lab.linux import congestion
 from pillarbox.experiments.lab.linux.congestion import (
     control_in_use,
@@ -17,6 +19,7 @@ from pillarbox.experiments.lab.linux.congestion import (
     shipped,
 )
 from pillarbox.experiments.lab.traffic.tcp_info import tcp_info
+from pillarbox.experiments.runs.trials import control_trials
 from pillarbox.hosts.linux.calls import in_new_namespace
 from pillarbox.topos.base.errors import PillarboxError
 
@@ -223,3 +226,21 @@ def test_a_lab_has_it_as_the_default_of_its_servers_alone(tmp_path: Path) -> Non
                 assert default.read_text().split() == [lab.tcp]
         assert default.read_text() == before
     assert lab.tcp not in in_kernel()
+
+
+@pytest.mark.root
+def test_cc_refuses_a_wrong_control_before_it_measures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unexpected(*_: object) -> None:
+        raise AssertionError("a control was measured")
+
+    monkeypatch.setattr(control_trials, "control_results", unexpected)
+    file = written(tmp_path, WHOLE % ("2", "other"))
+    with pytest.raises(PillarboxError, match=r"write CONTROL\(mine"):
+        CliRunner().invoke(cli, ["cc", str(file)], catch_exceptions=False)
+    file = written(tmp_path, "int x = ;")
+    with pytest.raises(PillarboxError, match="error: expected expression$"):
+        CliRunner().invoke(cli, ["cc", str(file)], catch_exceptions=False)
+    with pytest.raises(AssertionError, match="was measured"):
+        CliRunner().invoke(cli, ["cc", "reno"], catch_exceptions=False)
