@@ -240,7 +240,7 @@ def test_cc_refuses_a_wrong_control_before_it_measures(
     with pytest.raises(PillarboxError, match=r"write CONTROL\(mine"):
         CliRunner().invoke(cli, ["cc", str(file)], catch_exceptions=False)
     file = written(tmp_path, "int x = ;")
-    with pytest.raises(PillarboxError, match="error: expected expression$"):
+    with pytest.raises(PillarboxError, match=r"error: expected expression$"):
         CliRunner().invoke(cli, ["cc", str(file)], catch_exceptions=False)
     with pytest.raises(AssertionError, match="was measured"):
         CliRunner().invoke(cli, ["cc", "reno"], catch_exceptions=False)
