@@ -152,8 +152,8 @@ def give_to_user(path: Path) -> None:
             os.chown(path, int(user), int(group), follow_symlinks=False)
 
 
-def _is_own_device(path: Path) -> bool:
-    """Return True for a device, a pipe or a link, such as /dev/stdout, of root or this user.
+def _is_written_in_place(path: Path) -> bool:
+    """Return True for a device, pipe or link (/dev/stdout) of root or this user: not replaced.
 
     Others can place links to a device, and pipes that block, into a folder such as /tmp.
     """
@@ -170,7 +170,7 @@ def write_atomically(path: Path, content: bytes) -> None:
     """
     temporary = path.with_name(f".pillarbox-{secrets.token_hex(6)}")
     try:
-        if _is_own_device(path):
+        if _is_written_in_place(path):
             with path.open("wb") as stream:
                 stream.write(content)
             return
