@@ -66,6 +66,7 @@ from pillarbox.experiments.models.packets.simulation_state import (
     SAMPLED,
     Samples,
     SimulationState,
+    entry_link,
     entry_part,
     is_last_entry,
     most_packets_sent,
@@ -80,6 +81,7 @@ from pillarbox.experiments.models.packets.state import (
     Packet,
 )
 from pillarbox.experiments.models.packets.windows import begin_next_window
+from pillarbox.experiments.models.simulator.atomics import prefetch
 from pillarbox.experiments.models.simulator.references import by_reference
 
 DELAYED_ACK_S = 0.04  # delayed-ACK timeout in seconds: Linux' minimum
@@ -87,6 +89,9 @@ OWN_PACKETS = (
     2  # number of packets, as large as the next one, that may wait at a sending server's own port
 )
 SEGMENTS_PER_ACK = 2  # TCP segments per delayed ACK (RFC 5681, section 4.2)
+# least number of links from which records of the next events are prefetched: those of smaller
+# networks fit into the processor's second cache
+LEAST_LINKS = 4096
 ALL = 1 << 62  # more rows than any log has
 SENDER, RECEIVER = 0, 1  # indices of a TCP flow's two timers
 
@@ -111,10 +116,13 @@ def process_events(
     least_free = most + state.exchange.parts * state.exchange.room
     most_mailed = state.exchange.room - most if state.exchange.parts > 1 else ALL
     most_rows = most_logged(state)
+    prefetches = len(links) >= LEAST_LINKS
     while True:
         if counts[FREE] < least_free or counts[LOGGED] > most_rows:
             return False
         link = first_link_event(state.calendar, links)
+        if prefetches:
+            _prefetch_upcoming(state)
         now = links[link].due_s if link != NONE else NEVER
         if timers.size[0] > 0 and timers.due_s[timers.heap[0]] < now:
             link, now = NONE, timers.due_s[timers.heap[0]]
@@ -142,6 +150,32 @@ def process_events(
             _leave_link(state, link, now)
         else:
             _expire_timer(state, timers.heap[0], now)
+
+
+def _prefetch_upcoming(state: SimulationState) -> None:
+    """Load records of the next events into the processor's cache.
+
+    The events are those in the next buckets of the calendar. The later one of them, the fewer of
+    its records are known: first its link, then the packet, the packet's path, and the next link.
+    """
+    links, packets, buckets = state.links, state.packets, state.calendar.buckets
+    bucket, last = state.calendar.clocks[0].bucket, len(buckets) - 1
+    link = buckets[bucket + 4 & last]
+    if link != NONE:
+        prefetch(links, link)
+    link = buckets[bucket + 3 & last]
+    if link != NONE:
+        prefetch(packets, links[link].first)
+    link = buckets[bucket + 2 & last]
+    if link != NONE:
+        prefetch(state.paths, packets[links[link].first].at)
+    link = buckets[bucket + 1 & last]
+    if link != NONE:
+        packet = packets[links[link].first]
+        if is_last_entry(state.paths[packet.at]):
+            prefetch(state.flows, packet.flow)
+        else:
+            prefetch(links, entry_link(state.paths[packet.at + 1]))
 
 
 def _take_samples(state: SimulationState, samples: Samples, until_s: float) -> None:

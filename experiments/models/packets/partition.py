@@ -24,8 +24,8 @@ from pillarbox.experiments.models.packets.state import NEVER, Link
 from pillarbox.topos.base.errors import require
 from pillarbox.topos.base.topology import Topology
 
-# Least number of packets per window and part, at the full rate of all used links: in shorter windows
-# threads wait longer for one another than parts save time.
+# Least number of packets per window and part, at the full rate of all used links: in shorter
+# windows threads wait longer for one another than parts save time.
 LEAST_IN_WINDOW = 7.0
 LEAST_PACKETS = 100_000  # least number of packets, counted on each link of their paths
 

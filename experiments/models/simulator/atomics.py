@@ -1,4 +1,5 @@
-"""Atomic loads and stores of compiled code, by which threads without Python's lock synchronize.
+"""Atomic loads and stores of compiled code, by which threads without Python's lock synchronize; and
+prefetches.
 
 A store with release order makes all earlier writes of its thread visible to every thread that loads
 the stored value with acquire order, as in C11.
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pillarbox.experiments.base.interpreter import outside_current_directory
-from pillarbox.experiments.models.arrays import Floats
+from pillarbox.experiments.models.arrays import Floats, Ints, Records
 
 with outside_current_directory():
     from llvmlite import ir
@@ -35,6 +36,26 @@ def store_release(numbers: Floats, at: int, value: float) -> None:
 def yield_processor() -> None:
     """Let the kernel run another thread on this processor (sched_yield(2))."""
     os.sched_yield()
+
+
+def prefetch(_items: Records[Any] | Ints, _at: int) -> None:
+    """Load the cache line of an array's item `at`, which is needed soon."""
+
+
+@intrinsic
+def native_prefetch(_typing_context: Any, items: Any, _at: Any) -> Any:
+    """Compile `prefetch`."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = make_array(signature.args[0])(context, builder, arguments[0])
+        byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        item = builder.bitcast(builder.gep(array.data, [arguments[1]]), byte)
+        kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+        call = builder.module.declare_intrinsic("llvm.prefetch", [byte], kind)
+        builder.call(call, [item, number(1), number(3), number(1)])
+        return context.get_dummy_value()
+
+    return types.void(items, types.intp), code
 
 
 @intrinsic
@@ -76,6 +97,7 @@ def native_yield_processor(_typing_context: Any) -> Any:
 
 NATIVE: dict[Callable[..., Any], Any] = {
     load_acquire: native_load_acquire,
+    prefetch: native_prefetch,
     store_release: native_store_release,
     yield_processor: native_yield_processor,
 }
