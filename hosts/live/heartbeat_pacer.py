@@ -29,9 +29,9 @@ changes, all ports broadcast for a while: with long queues a round takes longer 
 
 While a lab starts, a segment sends nothing before all its servers have registered: every forwarder
 excuses silent neighbours meanwhile. In bcube,10,2 most segments are complete only when the last of
-1,000 servers has started, and broadcasts in them would take a quarter of the start. A segment waits
-for half of the excused time at most, and only while servers keep registering. The excuse ends with
-the first heart-beats of a complete segment.
+1,000 servers has started; each port would broadcast to nine others until then. A segment waits for
+half of the excused time at most, and only while servers keep registering. The excuse ends with the
+first heart-beats of a complete segment.
 
 A heart-beat that was not received is sent again a moment later: the kernel's table of links
 (liveness.h) shows which neighbour misses it. So heart-beats need not be frequent enough to tolerate

@@ -44,7 +44,7 @@ COSTS = Costs(
     server_mib=5.2,
     lab_start_s=0.34,
     machine_start_s=2.3,
-    server_start_s=0.0115,
+    server_start_s=0.0105,
     cable_start_s=0.0012,
     cable_pair_start_s=4.6e-7,
     server_idle=0.14 / 420,
@@ -61,7 +61,7 @@ def memory_and_start(
     `machines` of them, otherwise 0.
 
     >>> [round(value, 2) for value in memory_and_start(0, 100, 200)]
-    [596.0, 1.74]
+    [596.0, 1.64]
     """
     mib = costs.lab_mib + machines * costs.machine_mib + servers * costs.server_mib
     start_s = costs.lab_start_s + machines * costs.machine_start_s + servers * costs.server_start_s
@@ -86,11 +86,11 @@ class RunForecast(NamedTuple):
     processors: float  # processors that a machine needs during traffic
     card_mbit: float  # rate of a machine's network card, in both directions together
     start_s: float  # processor time of a machine to start its part of the lab
-    cables_s: float  # part of `start_s` that is spent in one process
+    serial_s: float  # part of `start_s` for the lab's own process and its cables
 
     def start_duration_s(self, processors: float) -> float:
-        """Return the duration of a start: cables on one processor, then the rest on all."""
-        return self.cables_s + (self.start_s - self.cables_s) / processors
+        """Return the duration of a start: its serial part, then forwarders on all processors."""
+        return self.serial_s + (self.start_s - self.serial_s) / processors
 
 
 def run_forecast(
@@ -165,5 +165,5 @@ def _costs_of(topology: Topology, found: Forecast, server_mbit: float, costs: Co
         servers * costs.server_idle + total_gbit * found.links * work * costs.gbit_link_s,
         total_gbit * 1e3 * max(share.card for share in found.shares),
         start_s,
-        cables_s(cables, costs),
+        costs.lab_start_s + cables_s(cables, costs),
     )

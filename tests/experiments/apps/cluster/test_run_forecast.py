@@ -32,10 +32,10 @@ COSTS = Costs(
 def test_costs_of_one_machine_are_sums_over_servers_and_data() -> None:
     found = run_forecast(BCUBE, 1, 100.0, COSTS)
     assert (found.servers, found.memory_mib) == (16, 260.0)
-    assert found.cables_s == 32 * 0.25 + 32 * 32 / 2 * 0.0625  # 32 cables
-    assert found.start_s == 1.0 + 16 * 0.5 + found.cables_s
+    assert found.serial_s == 1.0 + 32 * 0.25 + 32 * 32 / 2 * 0.0625  # 32 cables
+    assert found.start_s == 16 * 0.5 + found.serial_s
     assert found.start_duration_s(1) == found.start_s
-    assert found.start_duration_s(2) == found.start_s - 4.5
+    assert found.start_duration_s(2) == found.start_s - 4.0
     # 1.6 Gbit/s over 3.2 links on average
     assert found.processors == pytest.approx(16 * 0.01 + 1.6 * 3.2 * 0.1)
     assert found.card_mbit == 0
@@ -44,8 +44,8 @@ def test_costs_of_one_machine_are_sums_over_servers_and_data() -> None:
 def test_costs_of_two_machines_are_divided() -> None:
     one, two = (run_forecast(BCUBE, machines, 100.0, COSTS) for machines in (1, 2))
     assert (two.servers, two.memory_mib) == (8, 230.0)
-    assert two.start_s == 1.0 + 2.0 + 8 * 0.5 + two.cables_s
-    assert two.cables_s == 16 * 0.25 + 16 * 16 / 2 * 0.0625
+    assert two.start_s == 2.0 + 8 * 0.5 + two.serial_s
+    assert two.serial_s == 1.0 + 16 * 0.25 + 16 * 16 / 2 * 0.0625
     assert two.processors == pytest.approx(one.processors / 2)
     assert two.card_mbit == pytest.approx(1600 * 0.8)  # a flow crosses 0.8 times
 
