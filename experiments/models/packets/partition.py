@@ -27,6 +27,7 @@ from pillarbox.topos.base.topology import Topology
 # Least number of packets per window and part, at the full rate of all used links: in shorter
 # windows threads wait longer for one another than parts save time.
 LEAST_IN_WINDOW = 7.0
+ROUNDING = 1e-3  # fraction by which the lookahead is shortened: times are rounded
 LEAST_PACKETS = 100_000  # least number of packets, counted on each link of their paths
 
 
@@ -144,11 +145,14 @@ def _link_positions(topology: Topology, links: int) -> Floats:
 
 
 def _lookahead_s(links: Records[Link], crossed: Ints, frames: FrameParameters) -> float:
-    """Return the shortest time of a packet on these links; a burst takes no time to send."""
+    """Return the shortest time of a packet on these links, less ROUNDING.
+
+    A packet in a burst takes no time to send.
+    """
     at = numpy.unique(crossed)
     ack_s = frames.overhead * links["byte_s"][at] + links["packet_s"][at]
     least_s = numpy.where(links["owed_s"][at] > 0, 0.0, ack_s) + links["delay_s"][at]
-    return float(least_s.min(initial=NEVER))
+    return float(least_s.min(initial=NEVER)) * (1 - ROUNDING)
 
 
 def _packets_per_s(links: Records[Link], load: Floats, frames: FrameParameters) -> float:

@@ -60,7 +60,7 @@ def test_parts_are_halves_of_a_bcube(monkeypatch: pytest.MonkeyPatch) -> None:
     of_level_0 = numpy.isin(links, [link_at(network, server, 0) for server in range(16)])
     assert (entry_part(found.paths[of_level_0]) == (links[of_level_0] >= 16)).all()
     assert numpy.bincount(found.of_flow).tolist() == [120, 120]
-    assert found.lookahead_s == pytest.approx(ACK_S + 1e-6)
+    assert found.lookahead_s == pytest.approx((ACK_S + 1e-6) * 0.999)
 
 
 def test_flows_that_have_a_path_in_one_direction_only_do_not_matter() -> None:
@@ -89,7 +89,7 @@ def test_ports_that_send_bursts_have_no_lookahead_but_their_delay(
 ) -> None:
     flows = all_to_all("bcube,4,1", replace(TCP, delay_s=delay_s, owed_bytes=18_750))
     found = divided(flows, monkeypatch, 2)
-    assert (found.parts, found.lookahead_s) == (parts, delay_s or NEVER)
+    assert (found.parts, found.lookahead_s) == (parts, delay_s * 0.999 or NEVER)
 
 
 @pytest.mark.parametrize(
