@@ -158,9 +158,13 @@ def _has_completed(exchange: Exchange, report: int, windows: int) -> bool:
         looks += 1
         if looks > SPINS:
             yield_processor()
-            if load_acquire(exchange.reports, 2 * exchange.parts * exchange.width):
+            if _is_aborted(exchange):
                 return False
-    return True
+    return not _is_aborted(exchange)
+
+
+def _is_aborted(exchange: Exchange) -> bool:
+    return load_acquire(exchange.reports, 2 * exchange.parts * exchange.width) > 0
 
 
 def _report(exchange: Exchange, parity: int, part: int) -> int:
