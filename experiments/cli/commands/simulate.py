@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,17 +26,16 @@ from pillarbox.topos.base.topology import Topology
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from pillarbox.experiments.models.arrivals.simulated_arrivals import ArrivalSimulation
     from pillarbox.experiments.models.packets.simulated_tcp import TcpParameters
     from pillarbox.experiments.models.workloads.arrivals import Arrivals, Window
     from pillarbox.experiments.runs.trials.records import Run
 
 MOST_FLOWS = 10_000_000
 FLOWS, FLOWS_BY_TCP = 100_000, 2_000
-FULL = 1.0  # Offered load, relative to its capacity, from which a link is overloaded.
 # Bounds beyond which packets would take longer than the longest TCP timers, or no time at all.
 RATES_MBIT = 1e-3, 1e9
 MOST_RELAY_US = 1e6
+DEFAULT_EVENTS = 3e8  # number of packet events with --regions
 FRAME_BYTES = 1514  # Size of an Ethernet frame with an MTU of 1500.
 DEFAULT_QUEUE = "100 packets"
 # Names of `pillarbox.experiments.models.packets.congestion.CONTROLS`, which takes long to import.
@@ -117,6 +115,25 @@ QUANTILES = ("median", "p95", "p99")
 )
 @click.option("--tcp", is_flag=True, help="Simulate TCP as well, packet by packet.")
 @click.option(
+    "--regions",
+    is_flag=True,
+    help="Estimate TCP's slowdowns as well, for millions of flows: the fluid model, and packets in "
+    "parts of the network.",
+)
+@click.option(
+    "--events",
+    type=click.FloatRange(min=1e5),
+    default=DEFAULT_EVENTS,
+    show_default=True,
+    help="Number of packet events in all parts of the network, with --regions.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Number of threads, with --regions (0: one per processor).",
+)
+@click.option(
     "--mtu",
     type=click.IntRange(min=576, max=65535),
     default=1500,
@@ -188,6 +205,9 @@ def command(
     queue: str,
     volume_bytes: int | None,
     tcp: bool,
+    regions: bool,
+    events: float,
+    workers: int,
     mtu: int,
     congestion: str,
     ecn: bool,
@@ -203,15 +223,16 @@ def command(
     """Simulate arriving flows: slowdown of each flow under load.
 
     Flows arrive at random times and share cables max-min fairly. Slowdown is a flow's completion
-    time divided by its completion time alone. Packets are simulated only with --tcp
-    (docs/simulator.md). With --bytes all flows start simultaneously.
+    time divided by its completion time alone. Packets are simulated only with --tcp and,
+    in parts of the network, with --regions (docs/simulator.md). With --bytes all flows start
+    simultaneously.
 
     \b
     pillarbox simulate bcube,4,1 --load 0.3 --load 0.6
     pillarbox simulate bcube,4,1 --load 0.3 --sizes cache --rate-mbit 100 --tcp
     pillarbox simulate bcube,4,1 --routing parallel --choose least-crowded --load 0.6
     pillarbox simulate dcell,4,1 --sizes data-mining --flows hotspot --json
-    pillarbox simulate bcube,8,3 --load 0.5 --count 1000000
+    pillarbox simulate bcube,8,3 --load 0.5 --count 1000000 --regions
     pillarbox simulate tree,4,4 --trace flows.csv
     pillarbox simulate bcube,4,1 --bytes 1500000 --rate-mbit 100 --mtu 9000 --tcp
     pillarbox simulate bcube,4,5 --flows permutation --bytes 1000000 --tcp
@@ -229,7 +250,10 @@ def command(
     require(topology is not None, "give a network, such as bcube,4,1, or a run: --beside RUN")
     assert topology is not None
     tcp = tcp or transport == MPTCP
-    require(tcp or not ecn, "--ecn marks packets, which only --tcp simulates: add --tcp")
+    require(
+        tcp or regions or not ecn,
+        "--ecn marks packets, which only --tcp and --regions simulate: add one of them",
+    )
     require(
         subflows is None or transport == MPTCP,
         "only Multipath TCP has subflows: add --transport mptcp",
@@ -243,12 +267,18 @@ def command(
             not (loads or trace),
             "simultaneous flows (--bytes) have no load: leave --load, --trace out",
         )
+        require(not regions, "--regions needs arriving flows: use --load or --trace, not --bytes")
         bulk_settings = (pattern, volume_bytes, rate_mbit, queue, seed)
         _simulate_bulk(topology, routing, bulk_settings, wire, tcp, as_json)
         return
     from pillarbox.experiments.models.arrivals.arrival_request import ArrivalRequest
     from pillarbox.experiments.models.arrivals.simulated_arrivals import goodput_bps
     from pillarbox.experiments.models.simulator.paths import routing_by_name
+    from pillarbox.experiments.runs.reporting.arrival_results import (
+        SimulatedNetwork,
+        arrival_results,
+        results_text,
+    )
 
     require(trace is None or not loads, "a trace determines the load: leave --load out")
     routing_by_name(topology, routing)
@@ -263,8 +293,9 @@ def command(
             request = ArrivalRequest(topology, routing, pattern, sizes, seed, cable_bps)
             flows = request.drawn(load, load_of, count or (FLOWS_BY_TCP if tcp else FLOWS))
         drawn_s = round(time.perf_counter() - began, 3)
-        paths = (routing, choice, seed)
-        results = _simulated(topology, flows, paths, cable_bps, wire if tcp else None)
+        network = SimulatedNetwork(topology, routing, choice, seed, cable_bps, wire)
+        models = ["fluid", *(["tcp"] if tcp else []), *(["regions"] if regions else [])]
+        results = arrival_results(network, flows, models, int(events), workers)
         found += [{"load": load, **done, "drawn_s": drawn_s} for done in results]
     about = {
         "topology": topology.spec,
@@ -276,7 +307,7 @@ def command(
         "seed": seed,
         "trace": str(trace) if trace else None,
     }
-    answer(as_json, {**about, "simulations": found}, _results_text(found))
+    answer(as_json, {**about, "simulations": found}, results_text(found))
 
 
 # -- flows ---------------------------------------------------------------------------------------
@@ -320,84 +351,6 @@ def _trace_arrivals(topology: Topology, file: Path) -> tuple[Arrivals, Window]:
     return found, Window(first_s, until_s)
 
 
-# -- simulation and text of its results ----------------------------------------------------------
-
-
-def _simulated(
-    topology: Topology,
-    flows: tuple[Arrivals, Window],
-    paths: tuple[str, str, int],
-    cable_bps: float,
-    tcp: TcpParameters | None,
-) -> Iterator[dict[str, Any]]:
-    """Simulate flows at one load with the fluid model and with TCP; yield slowdowns of each."""
-    from pillarbox.experiments.models.arrivals.simulated_arrivals import simulate
-
-    routing, choice, seed = paths
-    began = time.perf_counter()
-    found = simulate(topology, routing, *flows, cable_bps, choice=choice, seed=seed)
-    yield _result_row("fluid", found, began)
-    if tcp:
-        from pillarbox.experiments.models.packets.tcp_arrivals import simulate_by_tcp
-
-        began = time.perf_counter()
-        by_tcp = simulate_by_tcp(topology, found, routing, tcp, seed)
-        yield _result_row(_transport_name(tcp), by_tcp, began)
-
-
-def _transport_name(tcp: TcpParameters) -> str:
-    return "MPTCP" if tcp.subflows else "TCP"
-
-
-def _result_row(kind: str, found: ArrivalSimulation, began: float) -> dict[str, Any]:
-    from pillarbox.experiments.base.processes import peak_mib
-    from pillarbox.experiments.models.arrivals.simulated_arrivals import slowdown_rows_by_size
-
-    took_s = time.perf_counter() - began
-    counted = found.counts
-    return {
-        "of": kind,
-        "flows": len(counted),
-        "counted": int(counted.sum()),
-        "slowdown": slowdown_rows_by_size(
-            found.arrivals.volume_bytes[counted], found.slowdown[counted]
-        ),
-        "loads": found.loads._asdict(),
-        "simulated_s": float(found.arrivals.start_s.max(initial=0.0)),
-        "events": found.course.events,
-        "most_active": found.course.most_active,
-        "took_s": round(took_s, 3),
-        "peak_mib": round(peak_mib()),
-    }
-
-
-def _results_text(found: list[dict[str, Any]]) -> str:
-    from pillarbox.experiments.base.text import paragraphs, records
-
-    rows, notes = [], []
-    simulate_by_tcp = any(one["of"] != "fluid" for one in found)
-    for one in found:
-        kind = {"of": one["of"]} if simulate_by_tcp else {}
-        rows += [{"load": one["load"], **kind, **row} for row in one["slowdown"]]
-        loads, named = one["loads"], "" if one["load"] is None else f"Load {one['load']:g}"
-        named = ", ".join(filter(None, (named, *kind.values())))
-        named = f"{named}: " if named else ""
-        notes.append(
-            f"{named}offered load {loads['offered']:.3f} of all cables (carried: "
-            f"{loads['carried']:.3f}), {loads['busiest']:.2f} of the busiest link, "
-            f"{loads['servers']:.3f} of the servers' ports. {one['flows']:,} flows "
-            f"({one['counted']:,} evaluated) in {one['simulated_s']:.3g} s, at most "
-            f"{one['most_active']:,} simultaneously. Drawn in {one['drawn_s']:.1f} s, simulated "
-            f"in {one['took_s']:.1f} s, {one['peak_mib']:,} MiB."
-        )
-        if loads["busiest"] >= FULL:
-            notes.append(
-                "The busiest link is overloaded: its backlog grows while flows arrive, so "
-                "slowdowns depend on the duration."
-            )
-    return f"{records(rows)}\n\n{paragraphs(notes)}"
-
-
 # -- simultaneous flows --------------------------------------------------------------------------
 
 
@@ -414,6 +367,7 @@ def _simulate_bulk(
     from pillarbox.experiments.models.packets.bulk import bulk_flows, links_with_most_drops
     from pillarbox.experiments.models.workloads.patterns import pairs_of
     from pillarbox.experiments.models.workloads.workload import Workload
+    from pillarbox.experiments.runs.reporting.arrival_results import transport_name
 
     pattern, volume_bytes, rate_mbit, queue, seed = how
     pairs = pairs_of(topology, Workload(pattern, volume_bytes), seed)
@@ -429,7 +383,7 @@ def _simulate_bulk(
         share = rows[0]["last_s"] / times["last_s"] if times["last_s"] else None
         counted = {name: int(getattr(found, name).sum()) for name in ("drops", "timeouts")}
         rows[0] |= {"of fluid": None, **dict.fromkeys(counted)}
-        rows.append({"of": _transport_name(tcp), **times, "of fluid": share, **counted})
+        rows.append({"of": transport_name(tcp), **times, "of fluid": share, **counted})
         dropped = links_with_most_drops(topology, found)
         notes.append(f"{found.events:,} events in {took_s:.1f} s, {round(peak_mib()):,} MiB.")
         if dropped:

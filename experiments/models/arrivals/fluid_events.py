@@ -20,6 +20,7 @@ from pillarbox.experiments.models.arrivals.flow_ends import (
 )
 from pillarbox.experiments.models.arrivals.max_min_updates import (
     add_active_flow,
+    limits_flows,
     remove_first_flow,
     update_fair_rates,
 )
@@ -50,6 +51,9 @@ class FluidSimulationResults(NamedTuple):
     # All flows' total rate from each event on, until the next event.
     event_s: Floats = numpy.empty(0)
     rate_bps: Floats = numpy.empty(0)
+    # For each link of each flow's path: 1 if the link limits other flows at the flow's start; empty
+    # unless requested.
+    limits: Ints = numpy.empty(0, numpy.int8)
 
 
 def delivered_bits_at(found: FluidSimulationResults, moments_s: Floats) -> Floats:
@@ -93,6 +97,7 @@ class _SimulationResults(NamedTuple):
     counts: Ints  # counts[0]: number of events; counts[1]: maximum number of active flows
     event_s: Floats  # for each event: its time, and all flows' total rate from then on
     rate_bps: Floats
+    limits: Ints
 
 
 def simulate_fluid_flows(
@@ -104,6 +109,7 @@ def simulate_fluid_flows(
     choices: int = 1,
     after: Routes | None = None,
     moments_s: Floats | None = None,
+    records_limits: bool = False,
 ) -> FluidSimulationResults:
     """Return start and end of flows that share links max-min fairly at every moment.
 
@@ -125,6 +131,8 @@ def simulate_fluid_flows(
         The flows that each flow waits for, in place of links.
     moments_s : array, optional
         Moments, ascending, at which the delivered volume and the active flows are recorded.
+    records_limits : bool
+        Whether the results say which links limit flows when a flow starts (`limits`).
 
     Examples
     --------
@@ -169,12 +177,13 @@ def simulate_fluid_flows(
         numpy.zeros(2, numpy.int64),
         numpy.empty(2 * flows),
         numpy.empty(2 * flows),
+        numpy.zeros(len(routes.links) if records_limits else 0, numpy.int8),
     )
     state = initial_sharing_state(routes, flows, numpy.array(capacity_bps, numpy.float64))
     native(_process_events)(given, found, state, moments_s)
     events, most = found.counts.tolist()
     course = found.event_s[:events], found.rate_bps[:events]
-    return FluidSimulationResults(*found[:5], events, most, *course)
+    return FluidSimulationResults(*found[:5], events, most, *course, found.limits)
 
 
 def _dependencies(after: Routes | None, flows: int) -> tuple[Ints, Routes]:
@@ -260,6 +269,10 @@ def _process_events(
             slot = unused[flows - active - 1]
             flow_of[slot] = flow
             active += 1
+            if len(found.limits) > 0:
+                for position in range(len(path)):
+                    limits = limits_flows(shared, path[position])
+                    found.limits[given.starts[row] + position] = limits
             add_active_flow(shared, slot, path, given.volume_bits[flow], now)
         found.counts[1] = max(found.counts[1], active)
         update_fair_rates(shared, now)

@@ -44,6 +44,7 @@ ROUNDING = 1e-12
 # Number of additions to a link's room after which the room is computed from the rates of all flows;
 # their rounding errors are less than 1e-13 of the capacity.
 MOST_ADDITIONS = 500
+FULL = 1e-9  # maximum room of a full link, relative to its capacity
 
 
 @compiled_in_place
@@ -95,6 +96,37 @@ def remove_first_flow(shared: SharingState, now_s: float) -> None:
             _use_room(shared, at, rate, 0.0)
         if link.flows == 0:
             link.room, link.additions = link.capacity, 0
+
+
+@compiled_in_place
+def limits_flows(shared: SharingState, at: int) -> bool:
+    """Return True if a link is the first full one of a flow, so that the flow's packets wait there.
+
+    Links that are passed by exactly the same flows are full simultaneously; packets wait only at
+    the first one, whichever has the level.
+    """
+    link = shared.links[at]
+    if link.level == numpy.inf and link.room > FULL * link.capacity:
+        return False
+    for i in range(link.flows):
+        slot = shared.entries[link.begin + i] >> shared.bits
+        if _first_full_link(shared, slot) == at:
+            return True
+    return False
+
+
+def _first_full_link(shared: SharingState, slot: int) -> int:
+    """Return the first link on a flow's path that is full and lets no flow be faster than it."""
+    where = shared.slots[slot].where
+    rate = shared.links[where].level
+    for position in range(shared.slots[slot].length):
+        at = shared.paths[slot, position]
+        link = shared.links[at]
+        if at == where or _levels_equal(link.level, rate):
+            return int(at)
+        if link.level == numpy.inf and link.room <= FULL * link.capacity:
+            return int(at)
+    return int(where)
 
 
 @compiled_in_place

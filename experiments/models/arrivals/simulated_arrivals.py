@@ -29,6 +29,8 @@ from pillarbox.topos.base.topology import Topology
 
 RANDOM, LEAST_CROWDED = "random", "least-crowded"
 CHOICES = (RANDOM, LEAST_CROWDED)
+# Quantiles of slowdowns in tables.
+QUANTILES = {"median": 0.5, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 SAMPLE = 100_000  # number of pairs from which the mean path length is computed
 
 
@@ -112,6 +114,7 @@ def simulate(
     *,
     choice: str = RANDOM,
     seed: int = 1,
+    records_limits: bool = False,
 ) -> ArrivalSimulation:
     """Simulate arriving flows as fluids, each on a path of its routing.
 
@@ -133,6 +136,8 @@ def simulate(
         the one whose fullest link has the fewest flows at the flow's start, as ideal probing does.
     seed : int
         Seed of the random choices.
+    records_limits : bool
+        Whether the course has the links that limit flows (`FluidSimulationResults.limited`).
 
     Examples
     --------
@@ -152,7 +157,8 @@ def simulate(
     else:
         numbers = random_path_numbers(topology, routing, arrivals.source, seed)
     found = routes(topology, routing, sources, destinations, numbers)
-    return simulate_on_paths(topology, arrivals, window, found, cable_bps, choices=several)
+    how = {"choices": several, "records_limits": records_limits}
+    return simulate_on_paths(topology, arrivals, window, found, cable_bps, **how)
 
 
 def simulate_on_paths(
@@ -163,6 +169,7 @@ def simulate_on_paths(
     cable_bps: float,
     *,
     choices: int = 1,
+    records_limits: bool = False,
 ) -> ArrivalSimulation:
     """Simulate arriving flows as fluids on given paths (see `simulate_fluid_flows`)."""
     volume_bits: Floats = numpy.multiply(arrivals.volume_bytes, 8.0, dtype=numpy.float64)
@@ -175,10 +182,15 @@ def simulate_on_paths(
         capacity,
         choices=choices,
         moments_s=moments,
+        records_limits=records_limits,
     )
     taken = paths
     if choices > 1:
-        taken = paths.rows(numpy.arange(len(done.path)) * choices + done.path)
+        chosen = numpy.arange(len(done.path)) * choices + done.path
+        taken = paths.rows(chosen)
+        if records_limits:
+            limited = Routes(paths.starts, done.limited).rows(chosen).links
+            done = done._replace(limited=limited)
     slowdown = (done.end_s - arrivals.start_s) * cable_bps / volume_bits
     if topology.factors.rates:
         slowdown *= path_minima(taken, link_factors(topology, topology.factors.rates))
@@ -241,11 +253,12 @@ def slowdown_rows_by_size(volume_bytes: Ints, slowdown: Floats) -> list[dict[str
         if not len(inside):
             continue
         known = inside[~numpy.isnan(inside)]
-        values: list[float | None] = [None] * 4
+        values: list[float | None] = [None] * len(QUANTILES)
         if len(known):
-            values = [float(known.mean()), *map(float, numpy.quantile(known, (0.5, 0.95, 0.99)))]
+            values = list(map(float, numpy.quantile(known, tuple(QUANTILES.values()))))
         row = {"sizes": name, "flows": len(inside), "lost": len(inside) - len(known)}
-        rows.append(row | dict(zip(("mean", "median", "p95", "p99"), values, strict=True)))
+        row |= {"mean": float(known.mean()) if len(known) else None}
+        rows.append(row | dict(zip(QUANTILES, values, strict=True)))
     return rows
 
 

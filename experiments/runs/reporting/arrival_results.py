@@ -1,0 +1,115 @@
+"""Simulations of arriving flows by several models, and the tables of their slowdowns."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from pillarbox.experiments.base.processes import peak_mib, processors
+from pillarbox.experiments.base.text import paragraphs, records
+from pillarbox.experiments.models.arrivals.simulated_arrivals import (
+    ArrivalSimulation,
+    simulate,
+    slowdown_rows_by_size,
+)
+from pillarbox.experiments.models.packets.simulated_tcp import TcpParameters
+from pillarbox.experiments.models.packets.tail_estimates import estimate_tails
+from pillarbox.experiments.models.packets.tcp_arrivals import simulate_by_tcp
+from pillarbox.experiments.models.workloads.arrivals import Arrivals, Window
+from pillarbox.topos.base.topology import Topology
+
+FLUID, BY_TCP, REGIONS = "fluid", "tcp", "regions"
+FULL = 1.0  # offered load, relative to its capacity, from which a link is overloaded
+
+
+class SimulatedNetwork(NamedTuple):
+    """A network, the paths of its flows, and TCP's parameters."""
+
+    topology: Topology
+    routing: str
+    choice: str
+    seed: int
+    cable_bps: float  # goodput of a cable
+    tcp: TcpParameters
+
+
+def arrival_results(
+    network: SimulatedNetwork,
+    flows: tuple[Arrivals, Window],
+    models: Sequence[str],
+    events: int,
+    workers: int,
+) -> Iterator[dict[str, Any]]:
+    """Simulate arriving flows as fluids and by the other models; yield the results of each."""
+    topology, routing, choice, seed, cable_bps, tcp = network
+    began = time.perf_counter()
+    how = {"choice": choice, "seed": seed, "records_limits": REGIONS in models}
+    fluid = simulate(topology, routing, *flows, cable_bps, **how)
+    yield _result_row(FLUID, fluid, began)
+    if BY_TCP in models:
+        began = time.perf_counter()
+        by_tcp = simulate_by_tcp(topology, fluid, routing, tcp, seed)
+        yield _result_row(transport_name(tcp), by_tcp, began)
+    if REGIONS in models:
+        began = time.perf_counter()
+        found = estimate_tails(
+            topology, fluid, routing, tcp, seed, events=events, workers=workers or processors()
+        )
+        sampled = {"regions": found.regions, "links": found.links, "samples": found.samples}
+        yield _result_row(REGIONS, found.simulation, began) | sampled
+
+
+def transport_name(tcp: TcpParameters) -> str:
+    """Return the transport protocol's name in tables."""
+    return "MPTCP" if tcp.subflows else "TCP"
+
+
+def _result_row(kind: str, found: ArrivalSimulation, began: float) -> dict[str, Any]:
+    took_s = time.perf_counter() - began
+    counted = found.counts
+    return {
+        "of": kind,
+        "flows": len(counted),
+        "counted": int(counted.sum()),
+        "slowdown": slowdown_rows_by_size(
+            found.arrivals.volume_bytes[counted], found.slowdown[counted]
+        ),
+        "loads": found.loads._asdict(),
+        "simulated_s": float(found.arrivals.start_s.max(initial=0.0)),
+        "events": found.course.events,
+        "most_active": found.course.most_active,
+        "took_s": round(took_s, 3),
+        "peak_mib": round(peak_mib()),
+    }
+
+
+def results_text(found: list[dict[str, Any]]) -> str:
+    """Return the table of slowdowns of all simulations, with a paragraph about each."""
+    rows, notes = [], []
+    are_several = any(one["of"] != FLUID for one in found)
+    for one in found:
+        kind = {"of": one["of"]} if are_several else {}
+        rows += [{"load": one["load"], **kind, **row} for row in one["slowdown"]]
+        loads, named = one["loads"], "" if one["load"] is None else f"Load {one['load']:g}"
+        named = ", ".join(filter(None, (named, *kind.values())))
+        named = f"{named}: " if named else ""
+        notes.append(
+            f"{named}offered load {loads['offered']:.3f} of all cables (carried: "
+            f"{loads['carried']:.3f}), {loads['busiest']:.2f} of the busiest link, "
+            f"{loads['servers']:.3f} of the servers' ports. {one['flows']:,} flows "
+            f"({one['counted']:,} evaluated) in {one['simulated_s']:.3g} s, at most "
+            f"{one['most_active']:,} simultaneously. Drawn in {one['drawn_s']:.1f} s, simulated "
+            f"in {one['took_s']:.1f} s, {one['peak_mib']:,} MiB."
+        )
+        if "regions" in one:
+            notes.append(
+                f"Packets were simulated in {one['regions']} regions with {one['links']:,} links "
+                f"({one['events']:,} events); their {one['samples']:,} flows are the samples."
+            )
+        if loads["busiest"] >= FULL:
+            notes.append(
+                "The busiest link is overloaded: its backlog grows while flows arrive, so "
+                "slowdowns depend on the duration."
+            )
+    return f"{records(rows)}\n\n{paragraphs(notes)}"
