@@ -135,7 +135,9 @@ def simulate_region(flows: TcpFlows, inside: Bools, seed: int) -> RegionSamples:
     acks = _with_a_link(_inside(back, inside).rows(passing), paths, len(inside))
     tcp = replace(tcp, delay_s=tcp.delay_s + _outside_s(routes.rows(passing), paths, acks, tcp))
     start_s, volume_bytes = arrivals.start_s[passing], arrivals.volume_bytes[passing]
-    found = simulate_tcp_flows(topology, paths, acks, start_s, volume_bytes, tcp, seed=seed)
+    found = simulate_tcp_flows(
+        topology, paths, acks, start_s, volume_bytes, tcp, seed=seed, parts=1
+    )
     cable_bps = tcp.rate_bps * header_efficiency(tcp.header, tcp.mtu)
     fluid = fluid_with_limits(topology, paths, start_s, volume_bytes, cable_bps)
     how = tcp.rate_bps, tcp.mtu, tcp.header, tcp.delay_s
