@@ -45,8 +45,10 @@ from pillarbox.experiments.models.workloads.arrivals import Arrivals, Window
 from pillarbox.topos.base.errors import require
 from pillarbox.topos.base.topology import Topology
 
-DEFAULT_EVENTS = 300_000_000  # packet events to simulate in all regions
+DEFAULT_EVENTS = 500_000_000  # packet events to simulate in all regions
 EVENTS_PER_PACKET = 1.6  # events of a data packet on each link, acknowledgements included
+# Events of a region, relative to those on its own links: others are simulated with it.
+REGION_OVERHEAD = 1.4
 REGION_LINKS = 200  # number of links of a region
 LEAST_REGIONS = 4  # if the events do not suffice for them, a shorter time is simulated
 # Buckets of sizes have at least this number of samples, and at least this ratio of sizes.
@@ -121,14 +123,18 @@ def _regions(
     flows: TcpFlows, events: float, region_links: int, seed: int
 ) -> tuple[TcpFlows, list[Bools]]:
     """Return the flows to simulate and the links of each region, for this number of events."""
-    packets = packets_on_links(flows)
-    of_region = packets.sum() / (packets > 0).sum() * region_links * EVENTS_PER_PACKET
+    topology, packets = flows.topology, packets_on_links(flows)
+    links = len(cabled_links(topology))
+    region_links = min(region_links, links // LEAST_REGIONS)
+    # A region has at least one node, so it may be larger.
+    size = max(region_links, links / (topology.servers + topology.switches))
+    of_region = packets.sum() / links * size * EVENTS_PER_PACKET * REGION_OVERHEAD
     count = max(LEAST_REGIONS, round(events / of_region))
     share = events / (count * of_region)
     if share < 1:
         flows = _first_flows(flows, share)
     random = numpy.random.default_rng([seed, count])
-    return flows, [random_region(flows.topology, region_links, random) for _ in range(count)]
+    return flows, [random_region(topology, region_links, random) for _ in range(count)]
 
 
 def _first_flows(flows: TcpFlows, share: float) -> TcpFlows:
