@@ -157,8 +157,15 @@ def simulate(
     else:
         numbers = random_path_numbers(topology, routing, arrivals.source, seed)
     found = routes(topology, routing, sources, destinations, numbers)
-    how = {"choices": several, "records_limits": records_limits}
-    return simulate_on_paths(topology, arrivals, window, found, cable_bps, **how)
+    return simulate_on_paths(
+        topology,
+        arrivals,
+        window,
+        found,
+        cable_bps,
+        choices=several,
+        records_limits=records_limits,
+    )
 
 
 def simulate_on_paths(

@@ -90,11 +90,7 @@ def estimate_tails(
     workers : int
         Number of threads. Results do not depend on it.
     """
-    require(not tcp.subflows, "tails of Multipath TCP cannot be estimated: use --tcp")
-    require(
-        not tcp.relay_s,
-        "tails cannot be estimated with relays that take time (--relay-us): use --tcp",
-    )
+    check_tail_parameters(tcp)
     require(
         len(fluid.arrivals.start_s) > 0 and len(fluid.routes.links) > 0,
         "tails cannot be estimated without a flow that has a path",
@@ -116,6 +112,14 @@ def estimate_tails(
         len(masks),
         int(sum(mask.sum() for mask in masks)),
         len(every.volume_bytes),
+    )
+
+
+def check_tail_parameters(tcp: TcpParameters) -> None:
+    """Raise PillarboxError if tails cannot be estimated with these parameters of TCP."""
+    require(not tcp.subflows, "--regions does not simulate Multipath TCP: use --tcp")
+    require(
+        not tcp.relay_s, "--regions does not simulate relays that take time (--relay-us): use --tcp"
     )
 
 

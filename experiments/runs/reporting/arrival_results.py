@@ -14,7 +14,10 @@ from pillarbox.experiments.models.arrivals.simulated_arrivals import (
     slowdown_rows_by_size,
 )
 from pillarbox.experiments.models.packets.simulated_tcp import TcpParameters
-from pillarbox.experiments.models.packets.tail_estimates import estimate_tails
+from pillarbox.experiments.models.packets.tail_estimates import (
+    check_tail_parameters,
+    estimate_tails,
+)
 from pillarbox.experiments.models.packets.tcp_arrivals import simulate_by_tcp
 from pillarbox.experiments.models.workloads.arrivals import Arrivals, Window
 from pillarbox.topos.base.topology import Topology
@@ -43,15 +46,25 @@ def arrival_results(
 ) -> Iterator[dict[str, Any]]:
     """Simulate arriving flows as fluids and by the other models; yield the results of each."""
     topology, routing, choice, seed, cable_bps, tcp = network
+    estimates = REGIONS in models
+    if estimates:
+        check_tail_parameters(tcp)
     began = time.perf_counter()
-    how = {"choice": choice, "seed": seed, "records_limits": REGIONS in models}
-    fluid = simulate(topology, routing, *flows, cable_bps, **how)
+    fluid = simulate(
+        topology,
+        routing,
+        *flows,
+        cable_bps,
+        choice=choice,
+        seed=seed,
+        records_limits=estimates,
+    )
     yield _result_row(FLUID, fluid, began)
     if BY_TCP in models:
         began = time.perf_counter()
         by_tcp = simulate_by_tcp(topology, fluid, routing, tcp, seed)
         yield _result_row(transport_name(tcp), by_tcp, began)
-    if REGIONS in models:
+    if estimates:
         began = time.perf_counter()
         found = estimate_tails(
             topology, fluid, routing, tcp, seed, events=events, workers=workers or processors()
@@ -104,8 +117,9 @@ def results_text(found: list[dict[str, Any]]) -> str:
         )
         if "regions" in one:
             notes.append(
-                f"Packets were simulated in {one['regions']} regions with {one['links']:,} links "
-                f"({one['events']:,} events); their {one['samples']:,} flows are the samples."
+                f"Packets were simulated in {one['regions']} region{'s' * (one['regions'] != 1)} "
+                f"with {one['links']:,} links ({one['events']:,} events); estimates are drawn from "
+                f"{one['samples']:,} flows."
             )
         if loads["busiest"] >= FULL:
             notes.append(

@@ -86,8 +86,9 @@ def measure(spec: str, load: float, count: int, random: numpy.random.Generator) 
     again = simulate_by_tcp(network, fluid, "", tcp, seed + 1)
     found = {PACKETS: by_packets.slowdown, OTHER_SEED: again.slowdown}
     for name, links in ((REGIONS, REGION_LINKS), (NODES, 1)):
-        how = {"events": events, "region_links": links, "workers": 1}
-        found[name] = estimate_tails(network, fluid, "", tcp, seed, **how).simulation.slowdown
+        found[name] = estimate_tails(
+            network, fluid, "", tcp, seed, events=events, region_links=links, workers=1
+        ).simulation.slowdown
     counted, volumes = fluid.counts, fluid.arrivals.volume_bytes
     rows: Found = {}
     for size, (least, below) in CLASSES.items():
