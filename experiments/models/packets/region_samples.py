@@ -81,7 +81,7 @@ def random_region(topology: Topology, most: int, random: numpy.random.Generator)
     begin = numpy.searchsorted(near[order], numpy.arange(nodes + 1))
     inside = numpy.zeros(link_count(topology), bool)
     is_member, inward = numpy.zeros(nodes, bool), numpy.zeros(nodes)
-    candidates = [(0.0, 0.0, int(random.integers(nodes)))]
+    candidates = [(0.0, 0.0, int(near[random.integers(len(near))]))]
     size = 0
     while candidates:
         share, _, node = heapq.heappop(candidates)
@@ -131,6 +131,8 @@ def simulate_region(flows: TcpFlows, inside: Bools, seed: int) -> RegionSamples:
     topology, arrivals, routes, back, tcp, window = flows
     forth = _inside(routes, inside)
     passing = numpy.flatnonzero(numpy.diff(forth.starts))
+    if not len(passing):
+        return RegionSamples(passing, passing, numpy.empty(0), numpy.empty(0), 0)
     paths = forth.rows(passing)
     acks = _with_a_link(_inside(back, inside).rows(passing), paths, len(inside))
     tcp = replace(tcp, delay_s=tcp.delay_s + _outside_s(routes.rows(passing), paths, acks, tcp))

@@ -102,6 +102,16 @@ def test_flow_alone_has_no_excess_but_sending_delays() -> None:
         assert (numpy.abs(alone.excess_s) < 5 * 1550 * 8 / RATE_BPS).all()
 
 
+def test_region_that_no_flow_passes_has_no_samples() -> None:
+    ends = numpy.array([0]), numpy.array([1])
+    arrivals = Arrivals(numpy.zeros(1), *ends, numpy.full(1, 50_000))
+    cable_bps = goodput_bps(BCUBE, "", RATE_BPS)
+    flows = flows_of(simulate(BCUBE, "", arrivals, Window(0.0, 9.0), cable_bps))
+    inside = numpy.ones(link_count(BCUBE), bool)
+    inside[flows.routes.links] = False
+    assert not len(simulate_region(flows, inside, 1).excess_s)
+
+
 def test_region_is_connected_and_bounded() -> None:
     network = topos.parse("dcell,4,1")
     links, near, far = cabled_ends(network)
