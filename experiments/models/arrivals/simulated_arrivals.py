@@ -137,7 +137,7 @@ def simulate(
     seed : int
         Seed of the random choices.
     records_limits : bool
-        Whether the course has the links that limit flows (`FluidSimulationResults.limited`).
+        Whether the course has the links that limit flows (`FluidSimulationResults.limits`).
 
     Examples
     --------
@@ -196,8 +196,8 @@ def simulate_on_paths(
         chosen = numpy.arange(len(done.path)) * choices + done.path
         taken = paths.rows(chosen)
         if records_limits:
-            limited = Routes(paths.starts, done.limited).rows(chosen).links
-            done = done._replace(limited=limited)
+            limits = Routes(paths.starts, done.limits).rows(chosen).links
+            done = done._replace(limits=limits)
     slowdown = (done.end_s - arrivals.start_s) * cable_bps / volume_bits
     if topology.factors.rates:
         slowdown *= path_minima(taken, link_factors(topology, topology.factors.rates))

@@ -62,9 +62,9 @@ class RegionSamples(NamedTuple):
     events: int  # number of simulated packet events
 
 
-def limiting_links(routes: Routes, limited: Ints) -> Ints:
-    """Return the number of links on each flow's path that limit flows (see `limited`)."""
-    before = numpy.concatenate([[0], numpy.cumsum(limited > 0)])
+def limiting_links(routes: Routes, limits: Ints) -> Ints:
+    """Return the number of links on each flow's path that limit flows (see `limits`)."""
+    before = numpy.concatenate([[0], numpy.cumsum(limits > 0)])
     found: Ints = before[routes.starts[1:]] - before[routes.starts[:-1]]
     return found
 
@@ -150,7 +150,7 @@ def simulate_region(flows: TcpFlows, inside: Bools, seed: int) -> RegionSamples:
     sampled = (start_s >= window.from_s) & (start_s < window.until_s) & ~numpy.isnan(excess_s)
     return RegionSamples(
         volume_bytes=volume_bytes[sampled],
-        limiting=limiting_links(paths, fluid.limited)[sampled],
+        limiting=limiting_links(paths, fluid.limits)[sampled],
         fluid_slowdown=(fluid_s / alone_s)[sampled],
         excess_s=excess_s[sampled],
         events=found.events,
@@ -160,7 +160,7 @@ def simulate_region(flows: TcpFlows, inside: Bools, seed: int) -> RegionSamples:
 def fluid_with_limits(
     topology: Topology, paths: Routes, start_s: Floats, volume_bytes: Ints, cable_bps: float
 ) -> FluidSimulationResults:
-    """Simulate flows as fluids and record the links that limit flows (`limited`)."""
+    """Simulate flows as fluids and record the links that limit flows (`limits`)."""
     capacity_bps = numpy.full(link_count(topology), link_rates_bps(topology, cable_bps))
     return simulate_fluid_flows(
         paths, start_s, 8.0 * volume_bytes, capacity_bps, records_limits=True

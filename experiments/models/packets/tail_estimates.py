@@ -170,17 +170,17 @@ def _with_excess(
     """Return the fluid simulation with the excess of similar flows added to each flow's time."""
     arrivals, paths = fluid.arrivals, fluid.routes
     cable_bps = tcp.rate_bps * header_efficiency(tcp.header, tcp.mtu)
-    limited = fluid.course.limited
-    if not len(limited):
-        limited = fluid_with_limits(
+    limits = fluid.course.limits
+    if not len(limits):
+        limits = fluid_with_limits(
             topology, paths, arrivals.start_s, arrivals.volume_bytes, cable_bps
-        ).limited
+        ).limits
     alone_s = fluid_alone_s(topology, paths, arrivals.volume_bytes, cable_bps)
     fluid_s = fluid.course.end_s - arrivals.start_s
     excess_s = drawn_excess_s(
         samples,
         arrivals.volume_bytes,
-        limiting_links(paths, limited),
+        limiting_links(paths, limits),
         fluid_s / alone_s,
         numpy.random.default_rng([seed, len(samples.volume_bytes)]),
     )

@@ -227,7 +227,6 @@ def test_what_waits_for_itself_never_begins() -> None:
 
 
 def test_first_full_link_limits_the_flows_that_others_find() -> None:
-    """Codes are 8 * flows that begin at the link + other flows, as a starting flow finds them."""
     links = numpy.array([0, 1, 0, 1, 0, 1, 2, 1, 2])
     paths = Routes(numpy.array([0, 2, 4, 6, 7, 9]), links)
     capacity = numpy.array([1.0, 1.0, 0.5])
@@ -236,8 +235,8 @@ def test_first_full_link_limits_the_flows_that_others_find() -> None:
     found = simulate_fluid_flows(paths, starts, volumes, capacity, records_limits=True)
     assert found.end_s[:3].max() < 9.0 < found.end_s[3]
     # The first three flows share links 0 and 1 exactly: link 0 limits them, not link 1.
-    assert found.limited.tolist() == [0, 0, 8, 0, 16, 0, 0, 0, 8]
-    assert not len(simulate_fluid_flows(paths, starts, volumes, capacity).limited)
+    assert found.limits.tolist() == [0, 0, 1, 0, 1, 0, 0, 0, 1]
+    assert not len(simulate_fluid_flows(paths, starts, volumes, capacity).limits)
 
 
 @pytest.mark.parametrize(
