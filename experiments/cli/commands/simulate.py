@@ -252,7 +252,7 @@ def command(
     tcp = tcp or transport == MPTCP
     require(
         tcp or regions or not ecn,
-        "--ecn marks packets, which only --tcp and --regions simulate: add one of them",
+        "--ecn marks packets, which only --tcp and --regions simulate: add --tcp or --regions",
     )
     require(
         subflows is None or transport == MPTCP,

@@ -130,12 +130,14 @@ def test_region_is_connected_and_bounded() -> None:
     assert whole.sum() == len(links)
 
 
-def test_region_has_the_link_that_leads_into_it() -> None:
-    path = region_samples.Routes(numpy.array([0, 4, 5, 8]), numpy.array([1, 2, 3, 4, 3, 5, 6, 3]))
+def test_region_has_the_links_that_lead_into_it_and_the_sources_port() -> None:
+    path = region_samples.Routes(
+        numpy.array([0, 5, 6, 6, 8]), numpy.array([0, 1, 2, 3, 4, 3, 5, 6])
+    )
     inside = numpy.isin(numpy.arange(8), [3])
     kept = region_samples._inside(path, inside)
     ends = zip(kept.starts[:-1], kept.starts[1:], strict=True)
-    assert [kept.links[a:b].tolist() for a, b in ends] == [[2, 3], [3], [6, 3]]
+    assert [kept.links[a:b].tolist() for a, b in ends] == [[0, 2, 3], [3], [], []]
 
 
 def test_similar_samples_have_close_sizes_and_fluid_slowdowns() -> None:
