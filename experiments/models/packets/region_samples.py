@@ -162,9 +162,8 @@ def fluid_with_limits(
 ) -> FluidSimulationResults:
     """Simulate flows as fluids and record the links that limit flows (`limits`)."""
     capacity_bps = numpy.full(link_count(topology), link_rates_bps(topology, cable_bps))
-    return simulate_fluid_flows(
-        paths, start_s, 8.0 * volume_bytes, capacity_bps, records_limits=True
-    )
+    volume_bits: Floats = numpy.multiply(volume_bytes, 8.0, dtype=numpy.float64)
+    return simulate_fluid_flows(paths, start_s, volume_bits, capacity_bps, records_limits=True)
 
 
 def fluid_alone_s(

@@ -104,7 +104,10 @@ def estimate_tails(
     chosen, masks = _regions(flows, events, region_links, seed)
     samples = simulate_regions(chosen, masks, seed, workers)
     every = RegionSamples(
-        *(numpy.concatenate(column) for column in list(zip(*samples, strict=True))[:4]),
+        volume_bytes=numpy.concatenate([one.volume_bytes for one in samples]),
+        limiting=numpy.concatenate([one.limiting for one in samples]),
+        fluid_slowdown=numpy.concatenate([one.fluid_slowdown for one in samples]),
+        excess_s=numpy.concatenate([one.excess_s for one in samples]),
         events=sum(one.events for one in samples),
     )
     return TailEstimate(
@@ -148,7 +151,12 @@ def _first_flows(flows: TcpFlows, share: float) -> TcpFlows:
     first_s, last_s = float(start_s.min()), float(start_s.max())
     scale = (float(start_s[order[-1]]) - first_s) / max(last_s - first_s, 1e-9)
     window = Window(*(first_s + (moment - first_s) * scale for moment in flows.window))
-    arrivals = Arrivals(*(column[order] for column in flows.arrivals))
+    arrivals = Arrivals(
+        start_s=start_s[order],
+        source=flows.arrivals.source[order],
+        destination=flows.arrivals.destination[order],
+        volume_bytes=flows.arrivals.volume_bytes[order],
+    )
     return flows._replace(
         arrivals=arrivals,
         routes=flows.routes.rows(order),

@@ -45,7 +45,7 @@ class Case(NamedTuple):
 
     spec: str
     load: float
-    count: int
+    flows: int
 
 
 # Loads at which no link of the network is overloaded.
