@@ -134,7 +134,7 @@ def simulate_region(flows: TcpFlows, inside: Bools, seed: int) -> RegionSamples:
     if not len(passing):
         return RegionSamples(passing, passing, numpy.empty(0), numpy.empty(0), 0)
     paths = forth.rows(passing)
-    acks = _with_a_link(_inside(back, inside).rows(passing), paths, len(inside))
+    acks = _inside(back.rows(passing), inside, is_always_kept=True)
     tcp = replace(tcp, delay_s=tcp.delay_s + _outside_s(routes.rows(passing), paths, acks, tcp))
     start_s, volume_bytes = arrivals.start_s[passing], arrivals.volume_bytes[passing]
     found = simulate_tcp_flows(
@@ -175,39 +175,26 @@ def fluid_alone_s(
     return found
 
 
-def _inside(routes: Routes, inside: Bools) -> Routes:
-    """Return the parts of the routes that are simulated with a region; none if they do not pass it.
+def _inside(routes: Routes, inside: Bools, *, is_always_kept: bool = False) -> Routes:
+    """Return the parts of the routes that are simulated with a region.
 
     These are the links inside, the link that leads to each of them, which spreads packets in time,
-    and the source's port, where a flow keeps few packets.
+    and the first link, which is the port of the source: a flow keeps few packets there. Routes that
+    do not pass the region have no links, or the first one if it is always kept: acknowledgements
+    need a link.
     """
     if not len(routes.links):
         return routes
     kept = inside[routes.links]
     before = numpy.concatenate([[0], numpy.cumsum(kept)])
     passes = before[routes.starts[1:]] > before[routes.starts[:-1]]
-    enters = numpy.append(kept[1:], False)
     has_links = routes.starts[1:] > routes.starts[:-1]
+    enters = numpy.append(kept[1:], False)
     enters[routes.starts[1:][has_links] - 1] = False  # the next link belongs to another flow
     kept |= enters
-    kept[routes.starts[:-1][passes]] = True
+    kept[routes.starts[:-1][has_links if is_always_kept else passes]] = True
     before = numpy.concatenate([[0], numpy.cumsum(kept)])
     return Routes(before[routes.starts], routes.links[kept])
-
-
-def _with_a_link(acks: Routes, paths: Routes, links: int) -> Routes:
-    """Return the paths of acknowledgements; those without a link get one that no data uses."""
-    counts = numpy.diff(acks.starts)
-    missing = numpy.flatnonzero(counts == 0)
-    if not len(missing):
-        return acks
-    in_use = numpy.concatenate([paths.links, acks.links])
-    packets = numpy.bincount(in_use, minlength=links)
-    spare = numpy.flatnonzero(packets == packets.min())
-    added = spare[numpy.arange(len(missing)) % len(spare)]
-    all_links = numpy.insert(acks.links.astype(numpy.int64), acks.starts[missing], added)
-    counts[missing] = 1
-    return Routes(numpy.concatenate([[0], numpy.cumsum(counts)]), all_links)
 
 
 def _outside_s(routes: Routes, paths: Routes, acks: Routes, tcp: TcpParameters) -> float:

@@ -135,9 +135,11 @@ def test_region_has_the_links_that_lead_into_it_and_the_sources_port() -> None:
         numpy.array([0, 5, 6, 6, 8]), numpy.array([0, 1, 2, 3, 4, 3, 5, 6])
     )
     inside = numpy.isin(numpy.arange(8), [3])
-    kept = region_samples._inside(path, inside)
-    ends = zip(kept.starts[:-1], kept.starts[1:], strict=True)
-    assert [kept.links[a:b].tolist() for a, b in ends] == [[0, 2, 3], [3], [], []]
+    expected = {False: [[0, 2, 3], [3], [], []], True: [[0, 2, 3], [3], [], [5]]}
+    for is_always_kept, links in expected.items():
+        kept = region_samples._inside(path, inside, is_always_kept=is_always_kept)
+        ends = zip(kept.starts[:-1], kept.starts[1:], strict=True)
+        assert [kept.links[a:b].tolist() for a, b in ends] == links
 
 
 def test_similar_samples_have_close_sizes_and_fluid_slowdowns() -> None:
