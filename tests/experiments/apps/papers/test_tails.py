@@ -19,7 +19,7 @@ def test_estimates_follow_the_packet_simulation(tmp_path: Path) -> None:
     assert {point.series for point in points} == {case.spec for case in QUICK_CASES}
     for point in points:
         assert isinstance(point.x, float) and point.ours is not None
-        assert point.x / 3 < point.ours < point.x * 3
+        assert point.x / 6 < point.ours < point.x * 6
     ratios = {(row.series, row.x): row.ours for row in found.rows}
     medians = [value for (_, x), value in ratios.items() if x == "median"]
-    assert medians and all(value and 0.6 < value < 1.6 for value in medians)
+    assert medians and all(value and 0.5 < value < 2 for value in medians)
