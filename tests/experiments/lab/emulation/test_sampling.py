@@ -14,7 +14,7 @@ from pillarbox.hosts.live.settings import LabSettings
 from pillarbox.topos.base.errors import PillarboxError
 from pillarbox.topos.base.spec import small
 
-pytestmark = [pytest.mark.root, pytest.mark.without_root]
+pytestmark = pytest.mark.root
 
 PINGS, PING_BYTES = 40, 1000
 SENT = PINGS * PING_BYTES
