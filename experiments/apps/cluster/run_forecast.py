@@ -28,15 +28,17 @@ class Costs(NamedTuple):
     server_mib: float  # memory per server, with its forwarder, switches and cables, kernel included
     lab_start_s: float  # processor time to start the lab's own process
     machine_start_s: float  # processor time to start a machine's Dask worker and part
-    server_start_s: float  # processor time to start a server's forwarder
+    server_start_s: float  # processor time of a server's forwarder until it is ready
+    server_machine_s: float  # the same with the kernel's own work, which no process counts
     cable_start_s: float  # processor time to make a cable, with its part of the nodes
     cable_pair_start_s: float  # the same, for each cable that the machine already has
     server_idle: float  # processors per idle server, for its heartbeats
     gbit_link_s: float  # processor time to send 1 Gbit over one link of a path
 
 
-# Memory and start: fitted to dcell,4,1 and bcube,5,2 on 1, 2 and 4 local machines
-# (docs/machines.md). Idle: `bench scale`, 14 % of a processor for 420 servers. Data: `bench
+# Memory, and start of machines: fitted to dcell,4,1 and bcube,5,2 on 1, 2 and 4 local machines
+# (docs/machines.md). Start of servers and cables: from 20 (dcell,4,1) to 1,000 servers (bcube,10,2),
+# with durations of 0.6 and 13.2 s. Idle: `bench scale`, 14 % of a processor for 420 servers. Data: `bench
 # capacity` (ADR 18), busy processors divided by goodput times links, 0.038 s for bcube,4,1.
 COSTS = Costs(
     lab_mib=76.0,
@@ -44,7 +46,8 @@ COSTS = Costs(
     server_mib=5.2,
     lab_start_s=0.34,
     machine_start_s=2.3,
-    server_start_s=0.0105,
+    server_start_s=0.0045,
+    server_machine_s=0.0145,
     cable_start_s=0.0012,
     cable_pair_start_s=4.6e-7,
     server_idle=0.14 / 420,
@@ -61,7 +64,7 @@ def memory_and_start(
     `machines` of them, otherwise 0.
 
     >>> [round(value, 2) for value in memory_and_start(0, 100, 200)]
-    [596.0, 1.64]
+    [596.0, 1.04]
     """
     mib = costs.lab_mib + machines * costs.machine_mib + servers * costs.server_mib
     start_s = costs.lab_start_s + machines * costs.machine_start_s + servers * costs.server_start_s
@@ -87,10 +90,11 @@ class RunForecast(NamedTuple):
     card_mbit: float  # rate of a machine's network card, in both directions together
     start_s: float  # processor time of a machine to start its part of the lab
     serial_s: float  # part of `start_s` for the lab's own process and its cables
+    parallel_s: float  # time of all processors to start forwarders, kernel included
 
     def start_duration_s(self, processors: float) -> float:
         """Return the duration of a start: its serial part, then forwarders on all processors."""
-        return self.serial_s + (self.start_s - self.serial_s) / processors
+        return self.serial_s + self.parallel_s / processors
 
 
 def run_forecast(
@@ -166,4 +170,5 @@ def _costs_of(topology: Topology, found: Forecast, server_mbit: float, costs: Co
         total_gbit * 1e3 * max(share.card for share in found.shares),
         start_s,
         costs.lab_start_s + cables_s(cables, costs),
+        int(machines > 1) * costs.machine_start_s + servers * costs.server_machine_s,
     )

@@ -54,7 +54,7 @@ MOST_SERVER_MBIT = 1e6
 )
 @json_option(
     *("network", "machines", "servers", "memory_mib", "processors", "card_mbit"),
-    *("start_s", "serial_s", "seconds", "duration_s"),
+    *("start_s", "serial_s", "parallel_s", "seconds", "duration_s"),
 )
 def command(
     topology: Topology,

@@ -22,6 +22,7 @@ COSTS = Costs(
     lab_start_s=1.0,
     machine_start_s=2.0,
     server_start_s=0.5,
+    server_machine_s=0.75,
     cable_start_s=0.25,
     cable_pair_start_s=0.0625,
     server_idle=0.01,
@@ -34,8 +35,8 @@ def test_costs_of_one_machine_are_sums_over_servers_and_data() -> None:
     assert (found.servers, found.memory_mib) == (16, 260.0)
     assert found.serial_s == 1.0 + 32 * 0.25 + 32 * 32 / 2 * 0.0625  # 32 cables
     assert found.start_s == 16 * 0.5 + found.serial_s
-    assert found.start_duration_s(1) == found.start_s
-    assert found.start_duration_s(2) == found.start_s - 4.0
+    assert found.parallel_s == 16 * 0.75
+    assert found.start_duration_s(2) == found.serial_s + 6.0
     # 1.6 Gbit/s over 3.2 links on average
     assert found.processors == pytest.approx(16 * 0.01 + 1.6 * 3.2 * 0.1)
     assert found.card_mbit == 0
@@ -45,6 +46,7 @@ def test_costs_of_two_machines_are_divided() -> None:
     one, two = (run_forecast(BCUBE, machines, 100.0, COSTS) for machines in (1, 2))
     assert (two.servers, two.memory_mib) == (8, 230.0)
     assert two.start_s == 2.0 + 8 * 0.5 + two.serial_s
+    assert two.parallel_s == 2.0 + 8 * 0.75
     assert two.serial_s == 1.0 + 16 * 0.25 + 16 * 16 / 2 * 0.0625
     assert two.processors == pytest.approx(one.processors / 2)
     assert two.card_mbit == pytest.approx(1600 * 0.8)  # a flow crosses 0.8 times
