@@ -37,9 +37,10 @@ class Costs(NamedTuple):
 
 
 # Memory, and start of machines: fitted to dcell,4,1 and bcube,5,2 on 1, 2 and 4 local machines
-# (docs/machines.md). Start of servers and cables: from 20 (dcell,4,1) to 1,000 servers (bcube,10,2),
-# with durations of 0.6 and 13.2 s. Idle: `bench scale`, 14 % of a processor for 420 servers. Data: `bench
-# capacity` (ADR 18), busy processors divided by goodput times links, 0.038 s for bcube,4,1.
+# (docs/machines.md). Start of servers and cables: from 20 (dcell,4,1) to 1,000 servers
+# (bcube,10,2), with durations of 0.6 and 13.2 s. Idle: `bench scale`, 14 % of a processor for 420
+# servers. Data: `bench capacity` (ADR 18), busy processors divided by goodput times links, 0.038 s
+# for bcube,4,1.
 COSTS = Costs(
     lab_mib=76.0,
     machine_mib=150.0,
