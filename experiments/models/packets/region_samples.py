@@ -8,7 +8,7 @@ packet losses, and windows that adapt. `tail_estimates` adds it to the fluid res
 Parsimon (Zhao 2023, NSDI, section 3) simulates single links in this way. In its networks few links
 are congested. Where servers relay, all links have the same rate and load, and a flow's bottleneck
 moves along its path: a link simulated alone would be the bottleneck of all its flows at all times,
-with two to three times the real queue. In a region bottlenecks move as in the network.
+with two to three times the real queue. In a region bottlenecks move between its links.
 """
 
 from __future__ import annotations
