@@ -124,8 +124,7 @@ QUANTILES = ("median", "p95", "p99")
     "--events",
     type=click.FloatRange(min=1e5),
     default=DEFAULT_EVENTS,
-    show_default=f"{DEFAULT_EVENTS:g}",
-    help="Number of packet events in all parts of the network, with --regions.",
+    help="Number of packet events in all parts of the network, with --regions.  [default: 5e8]",
 )
 @click.option(
     "--workers",

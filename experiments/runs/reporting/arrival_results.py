@@ -23,6 +23,7 @@ from pillarbox.experiments.models.workloads.arrivals import Arrivals, Window
 from pillarbox.topos.base.topology import Topology
 
 FLUID, BY_TCP, REGIONS = "fluid", "tcp", "regions"
+FEW_SAMPLES = 5_000  # number of sampled flows below which tails are not reliable
 FULL = 1.0  # offered load, relative to its capacity, from which a link is overloaded
 
 
@@ -121,6 +122,11 @@ def results_text(found: list[dict[str, Any]]) -> str:
                 f"with {one['links']:,} links ({one['events']:,} events); estimates are drawn from "
                 f"{one['samples']:,} flows."
             )
+            if one["regions"] > 1 and one["samples"] < FEW_SAMPLES:
+                notes.append(
+                    f"Tails estimated from fewer than {FEW_SAMPLES:,} flows are not reliable: use "
+                    "more --events, or --tcp."
+                )
         if loads["busiest"] >= FULL:
             notes.append(
                 "The busiest link is overloaded: its backlog grows while flows arrive, so "
