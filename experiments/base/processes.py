@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import resource
 import signal
@@ -16,6 +17,10 @@ from pillarbox.hosts.linux.calls import die_with_parent
 
 # fields of /proc/meminfo that count the kernel's own memory
 KERNEL_MEMORY = ("Slab", "Percpu", "KernelStack", "PageTables")
+
+CGROUPS = Path("/sys/fs/cgroup")
+# files with a control group's limit of processor time per period, in version 2 and in version 1
+CPU_LIMITS = (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us"))
 
 LOADS, LOAD_S = 10, 1e-3  # number of readings of the machine's load, and seconds before each
 
@@ -69,10 +74,40 @@ def beside(*programs: Callable[[], object]) -> Iterator[None]:
 
 
 def processors() -> int:
-    """Return the number of processors that this process may use."""
+    """Return the number of processors that this process may use, at least 1.
+
+    A container's limit of processor time (`docker run --cpus 2.5`) counts in whole processors.
+    """
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        count = len(os.sched_getaffinity(0))
+    else:
+        count = os.cpu_count() or 1
+    return int(max(1, min(count, _processor_limit())))
+
+
+def _processor_limit() -> float:
+    """Return the limit of processor time by control groups, in processors; infinite without one.
+
+    Each ancestor of a group may have a limit. Version 2: cpu.max has the time and the period, or
+    "max" without a limit (Linux, admin-guide/cgroup-v2). Version 1: cpu.cfs_quota_us has the time,
+    or -1 (Linux, scheduler/sched-bwc).
+    """
+    groups = {CGROUPS, CGROUPS / "cpu"}
+    with suppress(OSError):
+        for line in Path("/proc/self/cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if not controllers or "cpu" in controllers.split(","):
+                root = CGROUPS / "cpu" if controllers else CGROUPS
+                group = root / path.lstrip("/")
+                groups |= {group, *(one for one in group.parents if one.is_relative_to(root))}
+    limits = [math.inf]
+    for group in groups:
+        for files in CPU_LIMITS:
+            with suppress(OSError, ValueError):
+                limit, period = " ".join((group / file).read_text() for file in files).split()[:2]
+                if limit != "max" and int(limit) > 0:
+                    limits.append(int(limit) / int(period))
+    return min(limits)
 
 
 def idle_processors() -> int:

@@ -22,7 +22,7 @@ FIRST_PER_S, MOST_PER_S = 1e6, 1e12  # buckets per second: initial and maximum n
 MOST_FROM_START = 1e15  # maximum number of buckets from time 0: numbers of buckets have 63 bits
 MOST_STEPS = 3  # steps per event, over buckets or within their lists, from which the width changes
 COUNTED = 16  # steps are counted for this number of events per bucket, then from 0 again
-LAST_BUCKET = 1 << 62
+LAST_BUCKET = 1 << 62  # number of the bucket for all later events, too
 
 
 class CalendarState(NamedTuple):
@@ -53,9 +53,16 @@ def empty_link_calendar(links: int) -> CalendarState:
 
 def add_link_event(calendar: CalendarState, links: Records[Link], at: int, due_s: float) -> None:
     """Add the event of link `at` to the calendar."""
-    clock, link = calendar.clocks[0], links[at]
-    link.due_s = due_s
-    bucket = int(due_s * clock.per_s)
+    links[at].due_s = due_s
+    _insert_link(calendar, links, at)
+    # Many events in few buckets: if flows start simultaneously, before any event is removed.
+    _adapt_width(calendar, links, due_s)
+
+
+def _insert_link(calendar: CalendarState, links: Records[Link], at: int) -> None:
+    """Insert a link into the list of its event's bucket."""
+    clock, link, due_s = calendar.clocks[0], links[at], links[at].due_s
+    bucket = _bucket_of(clock, due_s)
     clock.bucket = min(clock.bucket, bucket)
     clock.events += 1
     place = bucket & (len(calendar.buckets) - 1)
@@ -73,6 +80,11 @@ def add_link_event(calendar: CalendarState, links: Records[Link], at: int, due_s
         links[before].later = at
 
 
+def _bucket_of(clock: CalendarClock, due_s: float) -> int:
+    """Return the number of the bucket for an event at this time."""
+    return int(min(due_s * clock.per_s, float(LAST_BUCKET)))
+
+
 def first_link_event(calendar: CalendarState, links: Records[Link]) -> int:
     """Return the link whose event is the earliest, NONE if no link has an event."""
     clock, buckets = calendar.clocks[0], calendar.buckets
@@ -81,7 +93,7 @@ def first_link_event(calendar: CalendarState, links: Records[Link]) -> int:
     bucket, last = clock.bucket, len(buckets) - 1
     for step in range(len(buckets)):
         one = buckets[bucket & last]
-        if one != NONE and int(links[one].due_s * clock.per_s) <= bucket:
+        if one != NONE and _bucket_of(clock, links[one].due_s) <= bucket:
             clock.bucket = bucket
             clock.empty += step
             return int(one)
@@ -95,7 +107,7 @@ def first_link_event(calendar: CalendarState, links: Records[Link]) -> int:
         due_s = links[one].due_s
         if due_s < first_s or (due_s == first_s and one < first):
             first, first_s = one, due_s
-    clock.bucket = int(first_s * clock.per_s)
+    clock.bucket = _bucket_of(clock, first_s)
     clock.empty += len(buckets)
     return first
 
@@ -107,11 +119,18 @@ def remove_link_event(calendar: CalendarState, links: Records[Link], at: int) ->
     calendar.buckets[place] = links[at].later
     clock.events -= 1
     clock.removed += 1
-    count = len(calendar.buckets)
+    _adapt_width(calendar, links, links[at].due_s)
+
+
+def _adapt_width(calendar: CalendarState, links: Records[Link], now: float) -> None:
+    """Change the width of buckets if events have taken many steps; restart the step counts."""
+    clock, count = calendar.clocks[0], len(calendar.buckets)
     if clock.empty + clock.passed > MOST_STEPS * (clock.removed + count):
-        many = clock.passed if clock.passed > clock.empty else clock.removed
-        few = clock.removed if clock.passed > clock.empty else clock.empty
-        most = min(MOST_PER_S, MOST_FROM_START / max(links[at].due_s, 1.0))
+        is_wide = clock.passed > clock.empty
+        # Events that were added, but not removed yet, have taken steps as well.
+        many = clock.passed if is_wide else max(clock.removed, 1)
+        few = max(clock.removed, clock.events) if is_wide else clock.empty
+        most = min(MOST_PER_S, MOST_FROM_START / max(now, 1.0))
         _set_buckets_per_s(calendar, links, min(clock.per_s * many / few, most))
         clock.removed = clock.empty = clock.passed = 0
     elif clock.removed > COUNTED * count:
@@ -132,4 +151,4 @@ def _set_buckets_per_s(calendar: CalendarState, links: Records[Link], per_s: flo
     clock.bucket, clock.per_s, clock.events = LAST_BUCKET, per_s, 0
     while chain != NONE:
         one, chain = chain, links[chain].later
-        add_link_event(calendar, links, one, links[one].due_s)
+        _insert_link(calendar, links, one)

@@ -7,6 +7,7 @@ part to another. All parts have the same number of packets on their links.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy
@@ -20,14 +21,19 @@ from pillarbox.experiments.models.packets.simulation_state import (
     MOST_PARTS,
     FrameParameters,
 )
-from pillarbox.experiments.models.packets.state import NEVER, Link
+from pillarbox.experiments.models.packets.state import Link
 from pillarbox.topos.base.errors import require
 from pillarbox.topos.base.topology import Topology
 
-# Least number of packets per window and part, at the full rate of all used links: in shorter
-# windows threads wait longer for one another than parts save time.
-LEAST_IN_WINDOW = 7.0
+# Least number of packets per window, at the full rate of all used links, divided by the square of
+# the number of parts: in shorter windows threads wait longer for one another than parts save time.
+# The square, because each part reads the reports of all parts.
+LEAST_IN_WINDOW = 3.5
+LONGEST_S = 1e-2  # longest window in simulated seconds: an interrupt takes effect between windows
 ROUNDING = 1e-3  # fraction by which the lookahead is shortened: times are rounded
+# The floating-point spacing of times is at most this fraction of the shortening, up to this time
+# after the start of the last flow.
+SPACING, EXACT_S = 1 / 8, 100.0
 LEAST_PACKETS = 100_000  # least number of packets, counted on each link of their paths
 
 
@@ -44,6 +50,7 @@ def divide(
     topology: Topology,
     directions: tuple[Routes, Routes],
     segments: Ints,
+    latest_s: float,
     links: Records[Link],
     frames: FrameParameters,
     parts: int,
@@ -58,6 +65,8 @@ def divide(
         The flows' paths, and their return paths.
     segments : array
         Number of segments of each flow.
+    latest_s : float
+        Start time of the last flow.
     links : records
         All links, with their rates and delays.
     frames : FrameParameters
@@ -70,6 +79,10 @@ def divide(
         len(links) < MOST_LINKS,
         f"{topology.spec} has {len(links):,} links, too many for the packet simulation: at most "
         f"{MOST_LINKS:,} are possible",
+    )
+    require(
+        0 <= parts <= MOST_PARTS,
+        f"a simulated network has 1 to {MOST_PARTS} parts (0: one per idle processor), not {parts}",
     )
     forth, back = directions
     on_paths = numpy.concatenate([forth.links, back.links]).astype(numpy.int64)
@@ -90,11 +103,12 @@ def divide(
         to = numpy.zeros_like(on_paths)
         to[:-1] = of_link[on_paths[1:]]
         to[last], to[last_back] = of_link[on_paths[first_back]], of_link[on_paths[first]]
-        lookahead_s = _lookahead_s(links, on_paths[to != of_link[on_paths]], frames)
+        lookahead_s = _lookahead_s(links, on_paths[to != of_link[on_paths]], latest_s, frames)
         in_window = lookahead_s * _packets_per_s(links, load, frames)
-        if chosen == 1 or (in_window > 0 if parts else in_window >= LEAST_IN_WINDOW * chosen):
+        if chosen == 1 or (in_window > 0 if parts else in_window >= LEAST_IN_WINDOW * chosen**2):
             break
-        chosen = 1 if parts else chosen // 2
+        most = 1 if parts else int(math.sqrt(in_window / LEAST_IN_WINDOW))
+        chosen = max(min(chosen - 1, most), 1)
     entries = on_paths << LINK_SHIFT | to << 1
     entries[last] |= 1
     entries[last_back] |= 1
@@ -144,15 +158,20 @@ def _link_positions(topology: Topology, links: int) -> Floats:
     return found
 
 
-def _lookahead_s(links: Records[Link], crossed: Ints, frames: FrameParameters) -> float:
-    """Return the shortest time of a packet on these links, less ROUNDING.
+def _lookahead_s(
+    links: Records[Link], crossed: Ints, latest_s: float, frames: FrameParameters
+) -> float:
+    """Return the shortest time of a packet on these links, less ROUNDING; 0 if times are too late.
 
-    A packet in a burst takes no time to send.
+    A packet in a burst takes no time to send. Late times are too coarse for short windows.
     """
     at = numpy.unique(crossed)
     ack_s = frames.overhead * links["byte_s"][at] + links["packet_s"][at]
     least_s = numpy.where(links["owed_s"][at] > 0, 0.0, ack_s) + links["delay_s"][at]
-    return float(least_s.min(initial=NEVER)) * (1 - ROUNDING)
+    shortest_s = float(least_s.min(initial=LONGEST_S))
+    if numpy.spacing(latest_s + EXACT_S) > SPACING * ROUNDING * shortest_s:
+        return 0.0
+    return shortest_s * (1 - ROUNDING)
 
 
 def _packets_per_s(links: Records[Link], load: Floats, frames: FrameParameters) -> float:

@@ -214,7 +214,8 @@ def simulate_tcp_flows(
     shared = no_shared_data() if subflows is None else share_data(flows, subflows)
     frames = _frame_parameters(topology, tcp, int(paths.max(initial=1)))
     parts = 1 if subflows is not None or logs_packets else parts
-    partition = divide(topology, directions, flows["segments"], links, frames, parts)
+    latest_s = float(start_s.max(initial=0.0))
+    partition = divide(topology, directions, flows["segments"], latest_s, links, frames, parts)
     chance = numpy.random.default_rng(seed).random(DRAWN)
     arrived_as = numpy.full(segments, NOT_ARRIVED, numpy.int32)
     sent_as = numpy.zeros(segments, numpy.int32)

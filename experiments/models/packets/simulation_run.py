@@ -74,8 +74,8 @@ def _run_parts(parts: Sequence[SimulationPart], until_s: float) -> list[Simulati
     # Threads that wait for one another must not compile.
     compile_in_place(process_events, (*parts[0], until_s))
     with ThreadPoolExecutor(len(parts)) as pool:
-        runs = [pool.submit(_run_part, part, until_s) for part in parts]
         try:
+            runs = [pool.submit(_run_part, part, until_s) for part in parts]
             return [run.result() for run in runs]
         except BaseException:
             abort(parts[0].state.exchange)

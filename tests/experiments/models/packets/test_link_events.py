@@ -96,3 +96,20 @@ def test_the_width_of_buckets_follows_the_events(spacing_s: float) -> None:
         now, at = removed(calendar, links)
         add_link_event(calendar, links, at, now + LINKS * spacing_s)
     assert 0.1 < spacing_s * calendar.clocks[0].per_s < 10
+
+
+def test_a_distant_event_is_in_the_last_bucket() -> None:
+    calendar, links = idle_links(3)
+    calendar.clocks[0].per_s = 1e12
+    for at, due_s in enumerate([3e9, 1e-12, 2e9]):
+        add_link_event(calendar, links, at, due_s)
+    assert [removed(calendar, links)[1] for _ in range(3)] == [1, 2, 0]
+
+
+def test_simultaneous_starts_narrow_the_buckets() -> None:
+    calendar, links = idle_links(10_000)
+    for at in range(10_000):  # each event would pass half of the others: 25 million steps
+        add_link_event(calendar, links, at, (at * 7919 % 10_000) * 1e-11)
+    clock = calendar.clocks[0]
+    assert 1e9 < clock.per_s <= 1e12
+    assert clock.passed < 200_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from threading import Thread
 from typing import Any
 
 import numpy
@@ -19,7 +20,7 @@ from pillarbox.experiments.models.packets.simulation_state import (
     entry_part,
     is_last_entry,
 )
-from pillarbox.experiments.models.packets.state import NEVER
+from pillarbox.topos.base.errors import PillarboxError
 
 TCP = TcpParameters(rate_bps=100e6, queue_bytes=50_000, delay_s=1e-6)
 ACK_S = 66 * 8 / 100e6  # transmission time of an ACK
@@ -89,12 +90,20 @@ def test_ports_that_send_bursts_have_no_lookahead_but_their_delay(
 ) -> None:
     flows = all_to_all("bcube,4,1", replace(TCP, delay_s=delay_s, owed_bytes=18_750))
     found = divided(flows, monkeypatch, 2)
-    assert (found.parts, found.lookahead_s) == (parts, delay_s * 0.999 or NEVER)
+    assert (found.parts, found.lookahead_s) == (parts, (delay_s or partition.LONGEST_S) * 0.999)
 
 
 @pytest.mark.parametrize(
     ("least_packets", "least_in_window", "idle", "parts"),
-    [(1, 0.0, 4, 4), (1, 0.0, 1, 1), (10**7, 0.0, 4, 1), (1, 1.6, 4, 2), (1, 1.7, 4, 1)],
+    [
+        (1, 0.0, 4, 4),
+        (1, 0.0, 1, 1),
+        (10**7, 0.0, 4, 1),
+        (1, 0.2, 64, 4),
+        (1, 0.21, 64, 3),
+        (1, 0.8, 3, 2),
+        (1, 0.85, 4, 1),
+    ],
 )
 def test_threads_simulate_parts_if_windows_have_enough_packets(
     least_packets: int,
@@ -109,6 +118,43 @@ def test_threads_simulate_parts_if_windows_have_enough_packets(
     monkeypatch.setattr(partition, "idle_processors", lambda: idle)
     flows = all_to_all("bcube,4,1", volume_bytes=5_000)
     assert divided(flows, monkeypatch, 0).parts == parts
+
+
+@pytest.mark.parametrize("parts", [-1, 65])
+def test_number_of_parts_that_is_refused(parts: int) -> None:
+    with pytest.raises(PillarboxError, match=f"not {parts}"):
+        all_to_all("bcube,4,1").packets(parts=parts)
+
+
+def test_late_times_are_too_coarse_for_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Windows of 6.3 us, shortened by 6.3 ns, of which an eighth is 0.8 ns. Times have a spacing of
+    # 0.47 ns from 2**21 s on, and of 0.93 ns from 2**22 s on.
+    flows = all_to_all("bcube,4,1")
+    for late_s, parts in ((2.0**22 - 1000, 2), (2.0**22, 1)):
+        late = replace(flows, start_s=flows.start_s + late_s)
+        assert divided(late, monkeypatch, 2).parts == parts
+
+
+def test_windows_without_packets_between_parts_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = topos.parse("bcube,4,1")
+    pairs = [(0, 1), (1, 0), (14, 15), (15, 14)]
+    found = divided(bulk_flows(network, "", pairs, 10_000, TCP, seed=1), monkeypatch, 2)
+    assert (found.parts, found.lookahead_s) == (2, partition.LONGEST_S * 0.999)
+
+
+def test_an_error_at_the_start_of_a_thread_ends_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    start, started = Thread.start, []
+
+    def fail(thread: Thread) -> None:
+        if started:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    flows = all_to_all("bcube,4,1")
+    monkeypatch.setattr(Thread, "start", fail)
+    with pytest.raises(RuntimeError, match="start new thread"):
+        flows.packets(parts=3)
 
 
 def test_an_error_in_a_thread_ends_all(monkeypatch: pytest.MonkeyPatch) -> None:
