@@ -31,7 +31,7 @@ While a lab starts, a segment sends nothing before all its servers have register
 excuses silent neighbours meanwhile. In bcube,10,2 most segments are complete only when the last of
 1,000 servers has started; each port would broadcast to nine others until then. A segment waits for
 half of the excused time at most, and only while servers keep registering. The excuse ends with the
-first heart-beats of a complete segment.
+first heart-beats of a complete segment, and soon after all servers of the network have started.
 
 A heart-beat that was not received is sent again a moment later: the kernel's table of links
 (liveness.h) shows which neighbour misses it. So heart-beats need not be frequent enough to tolerate
@@ -88,6 +88,8 @@ HEARD_WITHIN = 3  # number of ticks after which a heart-beat that was not receiv
 # Maximum seconds for all forwarders to register with a restarted pacer, and between two
 # registrations of a starting lab.
 REGISTERED_S = 0.5
+# Seconds after the start of all servers in which never heard neighbours are excused.
+FIRST_HEARD_S = 1.0
 MOST_LATE_S = 1.0  # maximum lag of the sending clock that eBPF accepts (MOST_LATE_NS)
 # Maximum real-time CPU time without sleep, in microseconds; beyond it the kernel kills the pacer.
 MOST_AT_ONCE_US = 500_000
@@ -252,6 +254,11 @@ def send_kernel_tables(
     socket.send_fds(pacer, [json.dumps(message).encode()], files)
 
 
+def report_all_started(pacer: socket.socket) -> None:
+    """Report to the pacer that all servers of the network have started."""
+    pacer.send(json.dumps({"all started": True}).encode())
+
+
 class HeartbeatPacer:
     """Event loop of the pacer, which sends the heart-beats of all registered servers."""
 
@@ -364,6 +371,9 @@ class HeartbeatPacer:
             self._arrivals.close()
             return
         message = json.loads(data)
+        if "all started" in message:
+            self._end_start()
+            return
         if "links" in message:
             clock, links, vouched, answers = descriptors
             self._clock_memory = memoryview(mmap.mmap(clock, mmap.PAGESIZE)).cast("Q")
@@ -387,6 +397,15 @@ class HeartbeatPacer:
         self._servers[connection.fileno()] = _RegisteredServer(connection, ports)
         self._events.register(connection.fileno(), select.EPOLLIN)
         self._awaited.discard(message["server"])
+
+    def _end_start(self) -> None:
+        """Let all segments begin, and end the excuses of neighbours that were never heard."""
+        for segment in self._segments.values():
+            segment.waits_until_s = 0.0
+        if self._heard_table:
+            ports = (port for server in self._servers.values() for port in server.ports)
+            links = (link for port in ports for link in port.hears.values())
+            self._heard_table.end_excuses(links, int((time.monotonic() + FIRST_HEARD_S) * NS))
 
     def _continue_clock_for(self, running: set[int]) -> None:
         """Continue the previous pacer's sending clock once these servers have registered."""

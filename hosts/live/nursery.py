@@ -15,6 +15,7 @@ namespaces; a message without servers only prepares shared data for later server
     <-  {"server": 3, "pid": 4711, "event": "ended", "status": -9}
     <-  {"event": "pacer ended", "status": -9}
     <-  {"event": "handover", "pacer": 4710, "programs": ...}
+    {"event": "all started"}  ->
 
 With "waits", the last file is the read end of a pipe. These forwarders are forked at the lowest
 priority while the lab makes its cables, and open no port before the pipe's other end is closed.
@@ -142,6 +143,10 @@ class Nursery:
         if request.get("event") == "handover":
             self._take_over(request, files)
             return True
+        if request.get("event") == "all started":
+            if self._pacer_ends:
+                heartbeat_pacer.report_all_started(self._pacer_ends[0])
+            return True
         if self._pacer_ends is None:
             self._pacer_ends = heartbeat_pacer.registration_sockets()
             self._start_pacer()
@@ -165,8 +170,11 @@ class Nursery:
     def _start_forwarder(self, request: dict[str, Any], namespaces: list[int]) -> None:
         gate = namespaces.pop() if request["waits"] else None
         if gate is not None and not self._prepares and not readable([gate]):
-            # Children inherit the priority; the lab restores it once it has made all cables.
+            # Children inherit the priority; the lab restores it once it has made all cables, unless
+            # it has just done so.
             os.setpriority(os.PRIO_PROCESS, 0, LOWEST_PRIORITY)
+            if readable([gate]):
+                os.setpriority(os.PRIO_PROCESS, 0, 0)
         self._prepares |= gate is not None
         started: list[int] = []
         for server in request["servers"]:

@@ -169,6 +169,7 @@ class ClusterFabric:
         ports = self.ask_machines({one: {"ask": "clock"} for one in machines})
         for machine, port in ports.items():
             self.clocks.clocks[machine].connect(self.ground.addresses[machine], port)
+        self.ask_machines({one: {"ask": "all started"} for one in machines})
         self.clocks.measure()
 
     def _common_start_parameters(self, processors: int, crossing: str) -> dict[str, Any]:

@@ -116,11 +116,15 @@ class PartFabric(LocalFabric):
             report = {"event": event, "server": server, "why": why, "at_s": time.monotonic()}
             self._report({**report, **details})
 
+    def on_servers_ready(self) -> None:
+        """Do nothing: the request "all started" reports it, after the start of all machines."""
+
     # -- requests ----------------------------------------------------------------------------------
 
     def requests(self) -> dict[str, Callable[[dict[str, Any]], Any]]:
         """Return the functions that handle requests of the lab's process to this machine's part."""
         return {
+            "all started": lambda _: super(PartFabric, self).on_servers_ready(),
             "forwarder": lambda asked: self._ask(**asked),
             "log": lambda asked: self._log_of(asked["server"], asked["longest"]),
             "inform": lambda asked: self._report_failures(asked["nodes"], asked["links"]),

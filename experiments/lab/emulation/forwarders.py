@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ from pillarbox.experiments.lab.linux.kernel_settings import KernelSettings
 from pillarbox.hosts.linux.calls import duplicate_from_process
 from pillarbox.hosts.live.control import ask_forwarder
 from pillarbox.hosts.live.devices import leave_interface_to_namespace
-from pillarbox.hosts.live.heartbeat_pacer import may_prioritise
 from pillarbox.hosts.live.settings import MOST_AT_ONCE, LabSettings
 from pillarbox.topos.base.errors import PillarboxError, require
 from pillarbox.topos.base.topology import Topology
@@ -86,11 +86,16 @@ class Forwarders:
         # state and files that a restarted nursery continues with
         self._handover: tuple[dict[str, Any], list[int]] | None = None
         self._restarts = 0
+        self._all_started = (
+            False  # True once no server of the network is starting for the first time
+        )
         self._lost = False  # the process that starts forwarders has ended for good
         self._closing = False
         self._ending: list[int] = []  # process descriptors of killed forwarders
-        # Write ends of the pipes at which forked forwarders wait for `start`, by their servers.
-        self._gates: dict[tuple[int, ...], int] = {}
+        # The pipes at which forked forwarders wait for `start`, by their servers.
+        self._gates: dict[tuple[int, ...], tuple[int, int]] = {}
+        # True until the priority of forwarders that prepare, and of the nursery, is restored.
+        self._are_at_lowest_priority = False
         self._news = threading.Condition()
         # The kernel ends nursery, pacer and forwarders when this process no longer holds it.
         self._lifeline, self._lifeline_end = os.pipe()
@@ -127,12 +132,12 @@ class Forwarders:
         What a forwarder does without its ports takes as long as all else. Without the right to
         restore priorities, nothing is done before `start`.
         """
-        if not may_prioritise():
+        if not may_raise_priority():
             return
+        self._are_at_lowest_priority = True
         for batch in _batches(servers):
-            gate, self._gates[tuple(batch)] = os.pipe()
+            self._gates[tuple(batch)] = gate, _ = os.pipe()
             self._request(batch, start_limit_s(len(servers)), gate)
-            os.close(gate)
 
     def start(self, servers: list[int]) -> None:
         """Start the forwarders of the given servers and wait until all are ready.
@@ -144,16 +149,13 @@ class Forwarders:
         end_s = time.monotonic() + limit_s
         # Silent neighbours are excused for this time. At the lab's start they have not started yet;
         # later they may be dead.
-        start_s = START_EACH_S * len(servers) if self._ready else limit_s
-        if self._gates:
-            self._restore_priorities()
+        start_s = START_EACH_S * len(servers) if self._all_started else limit_s
         asked: list[int] = []
         for batch in _batches(servers):
-            gate = self._gates.pop(tuple(batch), None)
-            if gate is None:
-                self._request(batch, start_s)
+            if tuple(batch) in self._gates:
+                self._open_gate(tuple(batch))
             else:
-                os.close(gate)
+                self._request(batch, start_s)
             asked += batch
             self._wait(asked, MOST_AT_ONCE, end_s)
         self._wait(servers, 0, end_s)
@@ -170,12 +172,25 @@ class Forwarders:
             "this network; choose a smaller one",
         )
 
-    def _restore_priorities(self) -> None:
-        """Give forked forwarders, and the nursery that forks them, the usual priority again."""
+    def end_start(self) -> None:
+        """Report that all servers of the network have started, those of other machines included.
+
+        From now on the heart-beat pacer waits for no server, and no silent neighbour is excused.
+        """
+        self._all_started = True
+        with self._news, suppress(BrokenPipeError, ConnectionResetError):
+            self._channel.send(json.dumps({"event": "all started"}).encode())
+
+    def _open_gate(self, batch: tuple[int, ...]) -> None:
+        """Let forked forwarders start; with the first ones, restore the priority of all."""
         with self._news:
-            for process in (self.nursery, *filter(None, self.pids.values())):
-                with suppress(ProcessLookupError):
-                    os.setpriority(os.PRIO_PROCESS, process, 0)
+            for end in self._gates.pop(batch):
+                os.close(end)
+            if self._are_at_lowest_priority:
+                self._are_at_lowest_priority = False
+                for process in (self.nursery, *filter(None, self.pids.values())):
+                    with suppress(ProcessLookupError):
+                        os.setpriority(os.PRIO_PROCESS, process, 0)
 
     def _request(self, servers: list[int], start_s: float, gate: int | None = None) -> None:
         """Ask the nursery to start the forwarders of servers, or with an empty list to prepare.
@@ -263,7 +278,8 @@ class Forwarders:
             self._channel.shutdown(socket.SHUT_RDWR)  # closing its control channel ends the nursery
         os.close(self._lifeline_end)  # closing this pipe ends pacer and forwarders
         while self._gates:
-            os.close(self._gates.popitem()[1])
+            for end in self._gates.popitem()[1]:
+                os.close(end)
         self._watcher.join()
         self._channel.close()
         os.close(self._lifeline)
@@ -358,8 +374,9 @@ class Forwarders:
             socket.send_fds(self._channel, [handed], files)
         asked = [server for server in self._asked if not self.pids.get(server)]
         self._send([], 0.0)  # the new nursery loads the forwarder's code before a server is revived
+        gates = {server: gate for batch, (gate, _) in self._gates.items() for server in batch}
         for server in asked:
-            self._send([server], self._asked[server])
+            self._send([server], self._asked[server], gates.get(server))
         return True
 
     def _store_handover(self, handover: tuple[dict[str, Any], list[int]] | None) -> None:
@@ -386,6 +403,18 @@ class Forwarders:
             self._ready.pop(server, None)
             self._asked.pop(server, None)
         self._on_event(server, event, news)
+
+
+@cache
+def may_raise_priority() -> bool:
+    """Return True if this process may raise the priority of its processes; its own is kept."""
+    nice = os.getpriority(os.PRIO_PROCESS, 0)
+    try:
+        os.setpriority(os.PRIO_PROCESS, 0, nice - 1)
+    except PermissionError:
+        return False
+    os.setpriority(os.PRIO_PROCESS, 0, nice)
+    return True
 
 
 def _batches(servers: list[int]) -> Iterator[list[int]]:

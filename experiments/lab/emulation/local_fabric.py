@@ -154,6 +154,12 @@ class LocalFabric:
             self._outside = ExternalNetwork(net, lab.gateways, lab.settings.mtu)
         if lab.switches:
             lab.switches.start(net)
+        self.on_servers_ready()
+
+    def on_servers_ready(self) -> None:
+        """Report to the forwarders that all servers of the network have started."""
+        if self.forwarders:
+            self.forwarders.end_start()
 
     def _choose_control(self) -> None:
         """Make the settings' congestion control the default of all servers; register it first."""

@@ -222,12 +222,13 @@ def test_where_a_neighbour_is_served_elsewhere_heart_beats_are_twice_as_frequent
     assert beats_meanwhile(state=3, heard_ns=LATE_NS, neighbour=99) in (5, 6, 7)
 
 
-@pytest.mark.parametrize("other_starts", [True, False])
+@pytest.mark.parametrize("ends", ["other starts", "all started", "time is over"])
 def test_a_new_segment_waits_for_servers_that_start(
-    monkeypatch: pytest.MonkeyPatch, other_starts: bool
+    monkeypatch: pytest.MonkeyPatch, ends: str
 ) -> None:
     # Seconds without a registration after which segments wait no longer.
-    monkeypatch.setattr(heartbeat_pacer, "REGISTERED_S", 2 * WAIT_S if other_starts else 0.2)
+    quiet_s = 0.2 if ends == "time is over" else 2 * WAIT_S
+    monkeypatch.setattr(heartbeat_pacer, "REGISTERED_S", quiet_s)
     cable, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     cable.settimeout(WAIT_S)
     maps = tables(2)
@@ -244,16 +245,20 @@ def test_a_new_segment_waits_for_servers_that_start(
 
         start(0, 7, {1: 0}, start_s=4 * WAIT_S)
         start(2, 8, {}, start_s=0.0)
-        if other_starts:
+        if ends != "time is over":
             assert {cable.recv(99) for _ in range(5)} == {b"2"}
+        if ends == "other starts":
             start(1, 7, {0: 1}, start_s=4 * WAIT_S)
+        elif ends == "all started":
+            heartbeat_pacer.report_all_started(arrivals)
         while cable.recv(99) != b"0":
             pass
         heard_ns = [int.from_bytes(links[at : at + 8], sys.byteorder) for at in (0, LINK_BYTES)]
         excused = [each == LATE_NS for each in heard_ns]
     for each in maps.values():
         os.close(each.fd)
-    assert excused == 2 * [not other_starts]
+    # Link 1 belongs to server 1, which has not registered.
+    assert excused == [ends == "time is over", ends != "other starts"]
 
 
 def test_its_clock_makes_up_for_lost_time_little_by_little() -> None:

@@ -38,10 +38,12 @@ class Nursery:
         self.gates: list[int] = []  # of forwarders that are to wait
         self.pid = NO_PROCESS
 
-    def asked(self) -> list[int]:
-        """Return the servers of the next message."""
+    def asked(self) -> list[Any]:
+        """Return the servers of the next message, or its event."""
         data, files, _, _ = socket.recv_fds(self._lab, 1 << 16, MOST_AT_ONCE + 1)
         request = json.loads(data)
+        if "event" in request:
+            return [request["event"]]
         if request["waits"]:
             self.gates.append(files.pop())
         for each in files:
@@ -126,6 +128,14 @@ def test_only_so_many_start_at_a_time(tmp_path: Path, monkeypatch: pytest.Monkey
     nursery.tell_ready(SERVERS)
     starting.join(WAIT_S)
     assert not starting.is_alive()
+    started.end_start()
+    assert nursery.asked() == ["all started"]
+    # A server that is revived later excuses its neighbours for a short time, even if all are dead.
+    revival = threading.Thread(target=started.start, args=[SERVERS[:1]])
+    revival.start()
+    assert nursery.asked() == SERVERS[:1] and nursery.start_s == forwarders.START_EACH_S
+    nursery.tell_ready(SERVERS[:1])
+    revival.join(WAIT_S)
     started.kill_all()
     started.close()
 
@@ -165,7 +175,7 @@ def test_who_was_never_heard_is_missed_once_all_have_had_time_to_start(
 
     for limit in ("START_S", "START_EACH_S"):
         monkeypatch.setattr(forwarders, limit, PATIENCE_S)
-    monkeypatch.setattr(forwarders, "may_prioritise", lambda: False)  # others are not forked
+    monkeypatch.setattr(forwarders, "may_raise_priority", lambda: False)  # others are not forked
     lab = Lab(topos.parse("dcell,4,1"), LabSettings(plane="ebpf"), tmp_path, fabric=LocalFabric())
     try:
         lab.net.start()
