@@ -86,9 +86,7 @@ class Forwarders:
         # state and files that a restarted nursery continues with
         self._handover: tuple[dict[str, Any], list[int]] | None = None
         self._restarts = 0
-        self._all_started = (
-            False  # True once no server of the network is starting for the first time
-        )
+        self._all_started = False  # True once all servers of the network have started
         self._lost = False  # the process that starts forwarders has ended for good
         self._closing = False
         self._ending: list[int] = []  # process descriptors of killed forwarders
