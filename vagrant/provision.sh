@@ -292,7 +292,7 @@ make_venv() {
     found=
     logged as_owner mkdir -p -- "$venv"
     write_stamp unfinished
-    logged as_owner find "$venv" -mindepth 1 ! -name pillarbox.stamp -delete
+    logged as_owner find "$venv" -mindepth 1 ! -path "$venv/pillarbox.stamp" ! -path "$venv/pillarbox.parts" -delete
     logged as_owner "$python" -I -m venv "$venv" || explain_venv "the Python environment cannot be made"
 }
 

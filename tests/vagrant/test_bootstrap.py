@@ -73,7 +73,12 @@ def test_what_is_ready_needs_few_programs_to_start(machine: Machine) -> None:
     assert machine.pip_runs == 1
 
 
-def test_killed_run_is_begun_again(machine: Machine) -> None:
+def test_killed_run_is_begun_again_and_parts_are_kept(machine: Machine) -> None:
+    machine.settings["PILLARBOX_PARTS"] = "simulator"
+    machine.provision()
+    with (machine.checkout / "setup.py").open("a") as setup:
+        setup.write("# one more\n")
+    machine.settings.clear()
     machine.settings["PIP_KILLS"] = "yes"
     assert machine.provision().returncode == -9
     assert machine.stamp == ["unfinished"]
@@ -83,6 +88,7 @@ def test_killed_run_is_begun_again(machine: Machine) -> None:
     assert machine.provision().returncode == 0
     assert machine.stamp[1] == str(machine.checkout)
     assert not half_made.exists()
+    assert (machine.venv / "pillarbox.parts").read_text().split() == ["lab", "simulator"]
 
 
 def test_two_at_once_provision_once(machine: Machine) -> None:

@@ -281,7 +281,7 @@ class FramePrograms:
                 if before.get(priority) != program:
                     taps[priority, program].append(tap)
             for priority in before.keys() - after.keys():
-                fabric().places.take(tap, priority, "repair a cable")
+                fabric().places.detach(tap, priority, "repair a cable")
             self._attached.pop(tap, None)
             if after:
                 self._attached[tap] = after

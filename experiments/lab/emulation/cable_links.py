@@ -278,9 +278,9 @@ class LabLink(Link):
                 f"move the queue of {intf.name} to its switch",
             )
             if wanted:
-                fabric().places.put(tap, cable_programs.OWN, _owning_program(), deed)
+                fabric().places.attach(tap, cable_programs.OWN, _owning_program(), deed)
             else:
-                fabric().places.take(tap, cable_programs.OWN, deed)
+                fabric().places.detach(tap, cable_programs.OWN, deed)
             self._owning ^= {arrival}
 
     def _side_of(self, intf: LabIntf) -> int:
@@ -297,7 +297,7 @@ class LabLink(Link):
             )
             self._lossy.add(tap)
         elif tap in self._lossy:
-            fabric().places.take(tap, cable_programs.LOSS, f"remove the loss on {intf.name}")
+            fabric().places.detach(tap, cable_programs.LOSS, f"remove the loss on {intf.name}")
             self._lossy.remove(tap)
 
     def _set_delay(self, intf: LabIntf, delay: shaping.LinkDelay) -> None:

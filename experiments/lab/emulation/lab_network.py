@@ -154,13 +154,13 @@ class LabNet(Mininet):
         try:
             with fabric().batch():
                 super().build()
-                self.tell_bridges()
+                self.install_bridge_entries()
                 self._before_cables(self)
         except BaseException:
             self.stop()
             raise
 
-    def tell_bridges(self) -> None:
+    def install_bridge_entries(self) -> None:
         """Install the MAC addresses of the servers' ports in every bridge's forwarding table."""
         if self.topology is None or self.spanning_tree:
             return
@@ -171,7 +171,7 @@ class LabNet(Mininet):
             if switch and switch.bridge:
                 ports.setdefault(switch, {})[mac] = switch.intfs[port].ifindex
         for switch, each in ports.items():
-            switch.tell(each)
+            switch.install_entries(each)
         for node, port in ports_without_floods(self.topology):
             switch = self.nameToNode.get(self.topology.node_name(node))
             if switch and switch.bridge:

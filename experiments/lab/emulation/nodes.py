@@ -245,7 +245,7 @@ class LabSwitch(LabNode, LinuxBridge):
         self.dpid = self.defaultDpid(dpid)
         self.prio = LinuxBridge.nextPrio if prio is None else int(prio)
         LinuxBridge.nextPrio += prio is None
-        self.told: dict[str, int] = {}
+        self._entries: dict[str, int] = {}
         self.controlIntf = LabIntf("lo", self, port=0)
         priority = self.prio if stp else None
         self.bridge = fabric().new_index()
@@ -269,18 +269,18 @@ class LabSwitch(LabNode, LinuxBridge):
             )
         self.send(link_requests.change(self.bridge, up=True, deed=f"start the switch {self.name}"))
 
-    def tell(self, ports: Mapping[str, int]) -> None:
+    def install_entries(self, ports: Mapping[str, int]) -> None:
         """Install a bridge's forwarding entries: the port of each MAC address.
 
         The bridge gets an entry for each address. If eBPF programs can be attached to the ports
         directly, frames to these addresses bypass the bridge; the bridge receives all others.
         """
         home = fabric()
-        for mac, port in ports.items() - self.told.items():
+        for mac, port in ports.items() - self._entries.items():
             home.send(link_requests.add_fdb_entry(port, mac))
-        if ports == self.told or len(ports) > MOST_STRAIGHT_ON or home.places.by_filters:
+        if ports == self._entries or len(ports) > MOST_STRAIGHT_ON or home.places.by_filters:
             return
-        self.told = dict(ports)
+        self._entries = dict(ports)
         taps = [cable_programs.CableTap(port, nl.CLSACT_INGRESS) for port in set(ports.values())]
         deed = f"bypass the bridge {self.name}"
         home.places.run(cable_programs.straight_on(ports), taps, cable_programs.STRAIGHT_ON, deed)
@@ -293,10 +293,10 @@ class LabSwitch(LabNode, LinuxBridge):
     def disable_bridge_bypass(self) -> None:
         """Send all frames through the bridge, not past it by BPF programs."""
         deed = f"end the bypass of {self.name}"
-        for port in set(self.told.values()):
+        for port in set(self._entries.values()):
             tap = cable_programs.CableTap(port, nl.CLSACT_INGRESS)
-            fabric().places.take(tap, cable_programs.STRAIGHT_ON, deed)
-        self.told = {}
+            fabric().places.detach(tap, cable_programs.STRAIGHT_ON, deed)
+        self._entries = {}
 
     def stop(self, deleteIntfs: bool = True) -> None:  # noqa: N803
         """Remove the bridge, and its ports with their cables."""

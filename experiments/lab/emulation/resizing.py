@@ -99,7 +99,7 @@ def _add_nodes(net: LabNet, after: Topology) -> None:
                 net.addLink(**options)
         for name in hosts:
             net[name].configDefault()
-        net.tell_bridges()
+        net.install_bridge_entries()
     with fabric().batch():
         for name in switches:
             net[name].start([])
@@ -108,7 +108,7 @@ def _add_nodes(net: LabNet, after: Topology) -> None:
 def _shrink(net: LabNet, before: Topology, after: Topology) -> None:
     _remove_nodes(net, before, after)
     _renumber(net, before, after)
-    net.tell_bridges()
+    net.install_bridge_entries()
 
 
 def _remove_nodes(net: LabNet, before: Topology, after: Topology) -> None:

@@ -126,13 +126,13 @@ class CableHalf(LabLink):
             packing.add(
                 EncapsulatedHalf(side.ifindex, device.ifindex, of_host, self.vni, self.machine)
             )
-            home.places.put(come, cable_programs.PATCH, packing.programs["mend"], PATCH)
+            home.places.attach(come, cable_programs.PATCH, packing.programs["mend"], PATCH)
         else:
             home.places.run(
                 arrive, [come], cable_programs.PATCH, f"let {port.name} hear {device.name}"
             )
         if packing and not self._underlay.cuts_tunnels:
-            home.places.put(go, cable_programs.PATCH, packing.programs["pack"], PATCH)
+            home.places.attach(go, cable_programs.PATCH, packing.programs["pack"], PATCH)
         else:
             send = cable_programs.send_by(device.ifindex)
             home.places.run(send, [go], cable_programs.PATCH, f"use {device.name}")

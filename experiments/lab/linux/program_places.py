@@ -70,11 +70,11 @@ class InterfacePrograms:
         descriptor = cable_programs.load(program)
         try:
             for tap in taps:
-                self.put(tap, priority, descriptor, deed)
+                self.attach(tap, priority, descriptor, deed)
         finally:
             self._afterwards(partial(os.close, descriptor))
 
-    def put(self, tap: cable_programs.CableTap, priority: int, program: int, deed: str) -> None:
+    def attach(self, tap: cable_programs.CableTap, priority: int, program: int, deed: str) -> None:
         """Attach a loaded BPF program to an interface, replacing one of the same priority.
 
         The program's file may be closed `afterwards`.
@@ -129,8 +129,11 @@ class InterfacePrograms:
             raise PillarboxError(f"cannot {deed}: {error.strerror}") from None
         attached[priority] = os.dup(program)
 
-    def take(self, tap: cable_programs.CableTap, priority: int, deed: str) -> None:
-        """Detach the BPF program of a priority from an interface of a cable."""
+    def detach(self, tap: cable_programs.CableTap, priority: int, deed: str) -> None:
+        """Detach the BPF program of a priority from an interface, or cancel its attachment."""
+        for one in [one for one in self._postponed if one[:2] == (tap, priority)]:
+            self._postponed.remove(one)
+            os.close(one[2])
         if self.by_filters:
             self._send(cable_programs.detach(tap, priority, deed))
         else:

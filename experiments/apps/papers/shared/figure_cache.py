@@ -20,7 +20,6 @@ import numpy
 from pillarbox.experiments.apps.papers.shared.figure import Figure
 from pillarbox.experiments.base.source_code import code_digest
 from pillarbox.experiments.models.simulator.sweeps import LIVE
-from pillarbox.experiments.runs.reporting.reproduced.page import keep, kept
 from pillarbox.experiments.runs.reporting.reproduced.result import Reproduction, Settings
 from pillarbox.experiments.runs.trials.manifest import machine, moment, versions
 
@@ -66,6 +65,9 @@ def _digest(*values: Any) -> str:
 
 def made(figure: Figure, settings: Settings, folder: Path, *, again: bool = False) -> Reproduction:
     """Return a reproduced figure from the folder, or reproduce the figure and store it there."""
+    # Imported only here, as it loads matplotlib and pandas: the list of figures needs neither.
+    from pillarbox.experiments.runs.reporting.reproduced.page import keep, kept
+
     found = kept(folder, figure.name)
     inputs = inputs_of(figure, settings)
     if found and not again and found.made.get("inputs") == inputs:
