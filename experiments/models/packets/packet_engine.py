@@ -93,6 +93,7 @@ SEGMENTS_PER_ACK = 2  # TCP segments per delayed ACK (RFC 5681, section 4.2)
 # networks fit into the processor's second cache
 LEAST_LINKS = 4096
 ALL = 1 << 62  # more rows than any log has
+EVENTS_PER_CALL = 1 << 20  # number of events per call of compiled code: calls are not interrupted
 SENDER, RECEIVER = 0, 1  # indices of a TCP flow's two timers
 
 
@@ -101,11 +102,18 @@ def most_logged(state: SimulationState) -> int:
     return len(state.log) - most_packets_sent(state.frames) if len(state.log) > 0 else ALL
 
 
+def least_free_packets(state: SimulationState) -> int:
+    """Return the number of free packet records that an event and the other parts' mail may take."""
+    return most_packets_sent(state.frames) + state.exchange.parts * state.exchange.room
+
+
 def process_events(
     state: SimulationState, samples: Samples, order: Ints, start_s: Floats, until_s: float
 ) -> bool:
-    """Process the events of a part of the network; return False if packet records or the log run
-    out.
+    """Process events of a part of the network; return True after the last one.
+
+    Call the function again if it returns False: after EVENTS_PER_CALL events; or after more packet
+    records or rows of the log are allocated, if these run out.
 
     `order` has the part's flows in the order of their start times `start_s`.
     """
@@ -113,12 +121,12 @@ def process_events(
     links, flows, timers, counts = state.links, state.flows, state.timers, state.counts
     window = state.exchange.clocks[0]
     most = most_packets_sent(state.frames)
-    least_free = most + state.exchange.parts * state.exchange.room
+    least_free, most_events = least_free_packets(state), counts[EVENTS] + EVENTS_PER_CALL
     most_mailed = state.exchange.room - most if state.exchange.parts > 1 else ALL
     most_rows = most_logged(state)
     prefetches = len(links) >= LEAST_LINKS
     while True:
-        if counts[FREE] < least_free or counts[LOGGED] > most_rows:
+        if counts[FREE] < least_free or counts[LOGGED] > most_rows or counts[EVENTS] >= most_events:
             return False
         link = first_link_event(state.calendar, links)
         if prefetches:

@@ -9,7 +9,11 @@ from typing import NamedTuple
 import numpy
 
 from pillarbox.experiments.models.arrays import Floats, Ints, zero_records
-from pillarbox.experiments.models.packets.packet_engine import most_logged, process_events
+from pillarbox.experiments.models.packets.packet_engine import (
+    least_free_packets,
+    most_logged,
+    process_events,
+)
 from pillarbox.experiments.models.packets.packet_log import LoggedPacket
 from pillarbox.experiments.models.packets.simulation_state import (
     EVENTS,
@@ -95,11 +99,13 @@ def _run_part(part: SimulationPart, until_s: float) -> SimulationState:
 
 
 def _enlarge(state: SimulationState) -> SimulationState:
-    """Double the packet log if it is full, otherwise the table of packet records."""
+    """Double the packet log if it is full, and the table of packet records if few are free."""
     if state.counts[LOGGED] > most_logged(state):
         log = zero_records(LoggedPacket, 2 * len(state.log))
         log[: len(state.log)] = state.log
-        return state._replace(log=log)
+        state = state._replace(log=log)
+    if state.counts[FREE] >= least_free_packets(state):
+        return state
     # Free records stay in front, new ones follow.
     count, free = len(state.packets), int(state.counts[FREE])
     packets, unused = zero_records(Packet, 2 * count), numpy.zeros(2 * count, numpy.int32)

@@ -13,9 +13,11 @@ from pillarbox import topos
 from pillarbox.experiments.models.fluid.directed_links import link_at
 from pillarbox.experiments.models.packets import partition, simulated_tcp, simulation_run
 from pillarbox.experiments.models.packets.bulk import BulkFlows, bulk_flows
+from pillarbox.experiments.models.packets.packet_engine import EVENTS_PER_CALL
 from pillarbox.experiments.models.packets.partition import Partition
 from pillarbox.experiments.models.packets.simulated_tcp import TcpParameters
 from pillarbox.experiments.models.packets.simulation_state import (
+    SimulationState,
     entry_link,
     entry_part,
     is_last_entry,
@@ -155,6 +157,19 @@ def test_an_error_at_the_start_of_a_thread_ends_all(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Thread, "start", fail)
     with pytest.raises(RuntimeError, match="start new thread"):
         flows.packets(parts=3)
+
+
+def test_compiled_code_returns_after_a_number_of_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    returned = []
+
+    def count(state: SimulationState) -> SimulationState:
+        returned.append(state)
+        return state
+
+    monkeypatch.setattr(simulated_tcp, "FIRST_PACKETS", 1 << 14)
+    monkeypatch.setattr(simulation_run, "_enlarge", count)
+    found = all_to_all("bcube,4,1", volume_bytes=2_000_000).packets(parts=1)
+    assert len(returned) == found.events // EVENTS_PER_CALL > 0
 
 
 def test_an_error_in_a_thread_ends_all(monkeypatch: pytest.MonkeyPatch) -> None:
