@@ -392,8 +392,9 @@ def _new_router(server: int, prepared: PreparedNetwork, seed: int) -> Router:
 def main(channel: int, lifeline: int) -> None:
     """Run the nursery of the lab that holds the other ends of channel and lifeline."""
     die_with_last_writer(lifeline)
-    # Ctrl-C is for the lab's prompt, so the nursery ignores it
+    # Ctrl-C is for the lab's prompt, so the nursery ignores it; the lab has blocked it until now.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     with suppress(OSError):  # oom_score_adj is read-only in some containers
         Path("/proc/self/oom_score_adj").write_text(SPARED)
     take_role("nursery")

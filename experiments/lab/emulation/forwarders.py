@@ -106,13 +106,18 @@ class Forwarders:
     def _begin_nursery(self) -> None:
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         passed = [theirs.fileno(), self._lifeline]
-        with theirs:
-            self._nursery = subprocess.Popen(
-                module_command("pillarbox.hosts.live.nursery", *passed),
-                pass_fds=passed,
-                stdin=subprocess.DEVNULL,
-                cwd="/",
-            )
+        # Ctrl-C is for the lab. It is blocked in the new process until the nursery ignores it.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        try:
+            with theirs:
+                self._nursery = subprocess.Popen(
+                    module_command("pillarbox.hosts.live.nursery", *passed),
+                    pass_fds=passed,
+                    stdin=subprocess.DEVNULL,
+                    cwd="/",
+                )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     @property
     def nursery(self) -> int:
