@@ -53,10 +53,12 @@ def empty_link_calendar(links: int) -> CalendarState:
 
 def add_link_event(calendar: CalendarState, links: Records[Link], at: int, due_s: float) -> None:
     """Add the event of link `at` to the calendar."""
-    links[at].due_s = due_s
+    clock = calendar.clocks[0]
+    links[at].due_s, passed = due_s, clock.passed
     _insert_link(calendar, links, at)
-    # Many events in few buckets: if flows start simultaneously, before any event is removed.
-    _adapt_width(calendar, links, due_s)
+    # Flows that start simultaneously add many events to few buckets before any event is removed.
+    if clock.passed - passed > MOST_STEPS:
+        _adapt_width(calendar, links, due_s)
 
 
 def _insert_link(calendar: CalendarState, links: Records[Link], at: int) -> None:

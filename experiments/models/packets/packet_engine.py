@@ -93,7 +93,7 @@ SEGMENTS_PER_ACK = 2  # TCP segments per delayed ACK (RFC 5681, section 4.2)
 # networks fit into the processor's second cache
 LEAST_LINKS = 4096
 ALL = 1 << 62  # more rows than any log has
-EVENTS_PER_CALL = 1 << 20  # number of events per call of compiled code: calls are not interrupted
+EVENTS_PER_CALL = 1 << 21  # number of events per call of compiled code: calls are not interrupted
 SENDER, RECEIVER = 0, 1  # indices of a TCP flow's two timers
 
 

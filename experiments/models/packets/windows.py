@@ -11,8 +11,8 @@ window. Events of a part are in the order of their times and numbers, so results
 the number of parts nor on the speed of threads.
 
 Mailboxes and reports exist twice, for windows of even and of odd number: a thread may be in the
-next window while another one still reads the mail of the last window, but not further. All numbers
-that a thread reports to another are in one cache line.
+next window while another one still reads the mail of the last window, but not further. With up to
+six parts, all numbers that a thread reports are in one cache line.
 """
 
 from __future__ import annotations

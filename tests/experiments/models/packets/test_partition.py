@@ -168,7 +168,7 @@ def test_compiled_code_returns_after_a_number_of_events(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(simulated_tcp, "FIRST_PACKETS", 1 << 14)
     monkeypatch.setattr(simulation_run, "_enlarge", count)
-    found = all_to_all("bcube,4,1", volume_bytes=2_000_000).packets(parts=1)
+    found = all_to_all("bcube,4,1", volume_bytes=4_000_000).packets(parts=1)
     assert len(returned) == found.events // EVENTS_PER_CALL > 0
 
 
