@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from itertools import pairwise, permutations
 from pathlib import Path
 from socket import inet_ntoa
@@ -43,6 +44,7 @@ FIRST_ANSWERED = (
 VOLUME = 300_000
 LISTENING = "0A"  # in /proc/net/tcp
 LONG = pytest.mark.long
+MISSED_S = 30.0  # half of the time for which servers that start are excused
 # Cables between servers, and Linux routers; those of the others cross machines as BCube's do.
 NETWORKS = [
     "dcell,4,1",
@@ -64,9 +66,24 @@ CASES = [
 @pytest.mark.parametrize("spec", NETWORKS)
 def test_every_network(spec: str, tmp_path: Path) -> None:
     with lab_over(spec, 2, tmp_path) as lab:
+        if spec == "dcell,4,1":
+            check_kill_before_first_heart_beats(lab)
         check_pings(lab)
         check_paths(lab)
         check_cut(lab)
+
+
+def check_kill_before_first_heart_beats(lab: Lab) -> None:
+    """See that the killed neighbour of a server on another machine is missed soon after a start."""
+    cables = ((cable.a, cable.b) for cable in lab.topology.links())
+    servers = (ends for ends in cables if max(ends) < lab.topology.servers)
+    killed, other = next(ends for ends in servers if apart(lab, ends))
+    begin_s = time.monotonic()
+    lab.kill(killed)
+    wait_until(lambda: not all(link["up"] for link in lab.state(other)["links"]), "it is missed")
+    assert time.monotonic() - begin_s < MISSED_S
+    lab.revive(killed)
+    lab.wait_converged()
 
 
 def links() -> set[str]:
