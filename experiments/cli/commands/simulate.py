@@ -122,7 +122,7 @@ QUANTILES = ("median", "p95", "p99")
 )
 @click.option(
     "--events",
-    type=click.FloatRange(min=1e5),
+    type=NumberRange(min=1e5),
     default=DEFAULT_EVENTS,
     help="Number of packet events in all parts of the network, with --regions.  [default: 5e8]",
 )

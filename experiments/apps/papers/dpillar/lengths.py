@@ -55,6 +55,10 @@ READING = (
     "loads of Fig. 14."
 )
 
+# The rules of routing, for arrays.
+neighbours = numpy.vectorize(neighbour, otypes=[numpy.int64])
+symbols = numpy.vectorize(symbol, otypes=[numpy.int64])
+
 
 @seeded_task_function
 def measure(spec: str, random: numpy.random.Generator) -> Found:
@@ -132,8 +136,8 @@ def printed_hops(dpillar: DPillar, sources: Ints, destinations: Ints) -> Ints:
     s, d = (numpy.repeat(ends[:, None], dpillar.half, axis=1) for ends in (sources, destinations))
     k, half, size = numbers(dpillar)
     first, last = symbol_set(k, size, s, CLOCKWISE), symbol_set(k, size, d, COUNTER_CLOCKWISE)
-    near: Any = neighbour(k, half, size, s, CLOCKWISE, _symbols_from(dpillar, d, first))
-    far: Any = neighbour(k, half, size, d, COUNTER_CLOCKWISE, _symbols_from(dpillar, s, last))
+    near = neighbours(k, half, size, s, CLOCKWISE, _symbols_from(dpillar, d, first))
+    far = neighbours(k, half, size, d, COUNTER_CLOCKWISE, _symbols_from(dpillar, s, last))
     hops = numpy.full(near.shape, 2, numpy.int64)
     apart = near != far
     hops[apart] += lengths(dpillar, "sp-cw", near[apart], far[apart])
@@ -142,6 +146,6 @@ def printed_hops(dpillar: DPillar, sources: Ints, destinations: Ints) -> Ints:
 
 def _symbols_from(dpillar: DPillar, server: Any, position: Any) -> Any:
     """Return all values of a DPillar symbol, starting with the server's value at that position."""
-    special = symbol(dpillar.half, dpillar.column_servers, server, position)
+    special = symbols(dpillar.half, dpillar.column_servers, server, position)
     number = numpy.arange(dpillar.half)
     return numpy.where(number == 0, special, number - (number <= special))

@@ -165,7 +165,7 @@ def test_the_check_finds_what_is_wrong(change: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "options", "words"),
     [
-        (("tree,4,4", "all-reduce", "halving-doubling"), {"ranks": 12}, "ranks = 8 or 16"),
+        (("tree,4,4", "all-reduce", "halving-doubling"), {"ranks": 12}, "choose 8 or 16 ranks"),
         (("bcube,4,1", "all-reduce", "bml"), {"ranks": 8}, "BML needs all 16 servers"),
         (("bcube,4,1", "all-reduce", "ring"), {"ranks": 17}, "takes 2 to 16 ranks, not 17"),
         (("bcube,4,1", "all-reduce", "ring"), {"ranks": 1}, "takes 2 to 16 ranks, not 1"),
