@@ -31,7 +31,7 @@ BROADCAST_MAC = b"\xff" * 6
 TO_A_GROUP = 0x01  # group bit (broadcast, multicast) of a MAC address's first byte
 LARGEST_FRAME = 65600
 
-TUNSETIFF, TUNSETPERSIST = 0x400454CA, 0x400454CB
+TUNSETIFF = 0x400454CA
 IFF_TUN, IFF_NO_PI = 0x0001, 0x1000
 SOL_PACKET, PACKET_IGNORE_OUTGOING, PACKET_VNET_HDR = 263, 23, 15
 SO_TIMESTAMPNS, SO_TIMESTAMPING, SOF_TIMESTAMPING_SOFTWARE = 35, 37, 1 << 4
@@ -100,15 +100,6 @@ class Tun:
         if isinstance(error, BlockingIOError):
             return "application interface is full"
         return "application interface refused the packet"  # EINVAL: the packet is no IP packet
-
-
-def leave_interface_to_namespace(tun: int) -> None:
-    """Keep a TUN interface when its file is closed: it is removed with its network namespace.
-
-    The kernel removes all interfaces of many namespaces together. With its file, it removes each
-    interface alone, under the lock of all interfaces and after three grace periods.
-    """
-    fcntl.ioctl(tun, TUNSETPERSIST, 1)
 
 
 def configure_application_interface(topology: Topology, server: int, settings: LabSettings) -> None:

@@ -11,7 +11,7 @@ namespaces; a message without servers only prepares shared data for later server
     {"servers": [3, 4], "network": "dcell,4,1", "settings": {"routing": "dfr", ...},
      "start_s": 2.0, "waits": false, ...}  ->
     <-  {"server": 3, "pid": 4711, "event": "started"}
-    <-  {"server": 3, "pid": 4711, "event": "ready", "tun": 12}
+    <-  {"server": 3, "pid": 4711, "event": "ready"}
     <-  {"server": 3, "pid": 4711, "event": "ended", "status": -9}
     <-  {"event": "pacer ended", "status": -9}
     <-  {"event": "handover", "pacer": 4710, "programs": ...}
@@ -202,8 +202,8 @@ class Nursery:
             registry, arrivals = self._pacer_ends
             arrivals.close()
 
-            def ready(tun: int) -> None:
-                self._send_event(server=server, pid=os.getpid(), event="ready", tun=tun)
+            def ready() -> None:
+                self._send_event(server=server, pid=os.getpid(), event="ready")
                 self._channel.close()  # only the nursery keeps it: closing shows its end
 
             prepared = self._prepared_networks[request["network"]]
@@ -338,7 +338,7 @@ def _run_forwarder(
     registry: socket.socket,
     programs: LabPrograms | None,
     gate: int | None,
-    ready: Callable[[int], object],
+    ready: Callable[[], object],
 ) -> None:
     """Run the forwarder of one server until its process is ended."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -369,7 +369,7 @@ def _run_forwarder(
     control = Path(f"{place}.sock")
     ControlSocket(control, forwarder.answer, forwarder.watch, forwarder.unregister)
     take_role("forwarder", rules=_forwarder_file_access(prepared.settings.routing))
-    ready(forwarder.tun.fd)
+    ready()
     forwarder.run()
 
 

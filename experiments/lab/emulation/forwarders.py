@@ -22,9 +22,7 @@ from typing import Any
 
 from pillarbox.experiments.base.interpreter import module_command
 from pillarbox.experiments.lab.linux.kernel_settings import KernelSettings
-from pillarbox.hosts.linux.calls import duplicate_from_process
 from pillarbox.hosts.live.control import ask_forwarder
-from pillarbox.hosts.live.devices import leave_interface_to_namespace
 from pillarbox.hosts.live.settings import MOST_AT_ONCE, LabSettings
 from pillarbox.topos.base.errors import PillarboxError, require
 from pillarbox.topos.base.topology import Topology
@@ -79,8 +77,7 @@ class Forwarders:
         # set before the process that starts forwarders reads the settings
         self._kernel = KernelSettings()
         self.pids: dict[int, int] = {}
-        # file descriptors of the application interfaces, in the forwarders' processes, by server
-        self._ready: dict[int, int] = {}
+        self._ready: set[int] = set()
         # time limits in s of forwarders that are starting, by server
         self._asked: dict[int, float] = {}
         # state and files that a restarted nursery continues with
@@ -164,7 +161,7 @@ class Forwarders:
         self._wait(servers, 0, end_s)
         with self._news:
             failed = [server for server in servers if self.pids.get(server) == 0]
-            missing = len(set(servers) - self._ready.keys())
+            missing = len(set(servers) - self._ready)
         require(not self._lost, NURSERY_ENDED)
         if failed:
             name, why = self.topology.address(failed[0]), self.last_words(failed[0])
@@ -205,7 +202,7 @@ class Forwarders:
             require(not self._lost, NURSERY_ENDED)
             for server in servers:
                 self.pids.pop(server, None)
-                self._ready.pop(server, None)
+                self._ready.discard(server)
                 self._asked[server] = start_s
             self._send(servers, start_s, gate)
 
@@ -234,7 +231,7 @@ class Forwarders:
 
     def _are_ready_or_failed(self, servers: list[int], most: int) -> bool:
         failed = any(self.pids.get(server) == 0 for server in servers)
-        return self._lost or failed or len(set(servers) - self._ready.keys()) <= most
+        return self._lost or failed or len(set(servers) - self._ready) <= most
 
     def kill(self, server: int) -> None:
         """Kill a server's forwarder, as a power failure would."""
@@ -273,11 +270,9 @@ class Forwarders:
         """Kill all forwarders of the lab, and the nursery that starts them; then call `close`."""
         with self._news:
             self._closing = True
-            for server, pid in self.pids.items():
+            for pid in filter(None, self.pids.values()):
                 with suppress(ProcessLookupError):
-                    if pid:
-                        self._ending.append(os.pidfd_open(pid))
-                        _leave_interface(self._ending[-1], self._ready.get(server, -1))
+                    self._ending.append(os.pidfd_open(pid))
             self._channel.shutdown(socket.SHUT_RDWR)  # closing its control channel ends the nursery
         os.close(self._lifeline_end)  # closing this pipe ends pacer and forwarders
         while self._gates:
@@ -291,8 +286,8 @@ class Forwarders:
     def close(self) -> None:
         """Wait until the kernel has ended all killed forwarders, then restore its settings.
 
-        Each process ends under the lock of all interfaces, after a grace period: 0.1 ms with the
-        settings of a lab, and 17 ms if they were restored before.
+        A process ends after its application interface, each under the lock of all interfaces: 1 ms
+        with the settings of a lab, and 17 ms (a grace period) if they were restored before.
         """
         ends = select.poll()
         for each in self._ending:
@@ -398,12 +393,12 @@ class Forwarders:
             self.pids.setdefault(server, pid)
         elif event == "ready":
             self.pids[server] = pid
-            self._ready[server] = news.pop("tun")
+            self._ready.add(server)
             self._asked.pop(server, None)
         elif event == "ended" and self.pids.get(server) == pid:
             self.pids[server] = 0
             news["was_ready"] = server in self._ready
-            self._ready.pop(server, None)
+            self._ready.discard(server)
             self._asked.pop(server, None)
         self._on_event(server, event, news)
 
@@ -424,18 +419,6 @@ def _batches(servers: list[int]) -> Iterator[list[int]]:
     """Yield the servers whose forwarders start together."""
     for at in range(0, len(servers), MOST_AT_ONCE):
         yield servers[at : at + MOST_AT_ONCE]
-
-
-def _leave_interface(process: int, tun: int) -> None:
-    """Have a forwarder's application interface removed with its namespace, not by the forwarder."""
-    # Another process's files may be closed to the lab, as in containers; without root, the
-    # interface is no TUN.
-    with suppress(OSError):
-        mine = duplicate_from_process(process, tun)
-        try:
-            leave_interface_to_namespace(mine)
-        finally:
-            os.close(mine)
 
 
 def start_limit_s(servers: int) -> float:
