@@ -96,6 +96,14 @@ def runtime_folder() -> Path:
     return TEMPORARY / f"pillarbox-{user}"
 
 
+def file_text(path: Path | str) -> str:
+    """Return the stripped text of a file; empty if it is missing or cannot be read."""
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
 def toml_in(file: Path) -> dict[str, Any]:
     """Return the content of a TOML file, or raise PillarboxError."""
     try:

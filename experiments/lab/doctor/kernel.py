@@ -8,6 +8,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from pillarbox.experiments.base.files import file_text
 from pillarbox.experiments.lab.doctor.finding import (
     LESS,
     MISSING,
@@ -229,19 +230,11 @@ def controls() -> Finding:
     costs = "no congestion control of your own (cc, --tcp); the kernel's remain"
     mend = "use Linux 6.4 or later with BTF, and install clang and libbpf-dev"
     found = _finding_by_attempt("TCP controls", "eBPF can control TCP", attempt, costs, mend)
-    if found.state == OK and SAFE_RET in _text_of(RETURN_MITIGATION):
+    if found.state == OK and SAFE_RET in file_text(RETURN_MITIGATION):
         lack = f"eBPF can control TCP; the kernel skips some calls (mitigation {SAFE_RET})"
         costs = "some flows keep queues full: check their fairness (docs/congestion.md)"
         return Finding(found.name, LESS, lack, costs, "use another processor")
     return found
-
-
-def _text_of(file: Path) -> str:
-    """Return the text of a file of the kernel, empty if the kernel does not have the file."""
-    try:
-        return file.read_text()
-    except OSError:
-        return ""
 
 
 def multipath_tcp() -> Finding:

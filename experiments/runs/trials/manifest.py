@@ -18,7 +18,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from pillarbox.experiments.base.files import CHECKOUT
+from pillarbox.experiments.base.files import CHECKOUT, file_text
 from pillarbox.experiments.base.processes import proc_field
 from pillarbox.experiments.runs.plans.experiment import Experiment
 from pillarbox.experiments.runs.plans.values import plain
@@ -78,10 +78,10 @@ def machine() -> dict[str, Any]:
         "memory_kib": int((proc_field("/proc/meminfo", "MemTotal") or "0").split()[0]),
         "virtualisation": _first_line("systemd-detect-virt") or _hypervisor(),
         "cgroups": "v2" if Path("/sys/fs/cgroup/cgroup.controllers").exists() else "v1",
-        "governor": _file_text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        "governor": file_text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         "congestion": {
-            "default": _file_text("/proc/sys/net/ipv4/tcp_congestion_control"),
-            "available": _file_text("/proc/sys/net/ipv4/tcp_available_congestion_control").split(),
+            "default": file_text("/proc/sys/net/ipv4/tcp_congestion_control"),
+            "available": file_text("/proc/sys/net/ipv4/tcp_available_congestion_control").split(),
         },
         "sysctls": sysctls(MACHINE_SYSCTLS + NETWORK_SYSCTLS),
     }
@@ -126,7 +126,7 @@ def sysctls(patterns: Iterable[str]) -> dict[str, str]:
     found = {}
     for pattern in patterns:
         for file in sorted(top.glob(pattern)):
-            value = _file_text(file)
+            value = file_text(file)
             if value and not file.name.endswith(SECRET):
                 found[str(file.relative_to(top)).replace("/", ".")] = " ".join(value.split())
     return found
@@ -169,14 +169,6 @@ def _output(*command: str) -> str:
 
 def _first_line(*command: str) -> str:
     return next(iter(_output(*command).splitlines()), "").strip()
-
-
-def _file_text(path: Path | str) -> str:
-    """Return the stripped text of a file; empty if it is missing or cannot be read."""
-    try:
-        return Path(path).read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""
 
 
 def _hypervisor() -> str:
