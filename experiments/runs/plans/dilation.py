@@ -46,7 +46,7 @@ def dilated(experiment: Experiment, own_mbit: float) -> tuple[Experiment, list[s
             continue
         k = AGAIN * made.dilation
         kept.append(made)
-        again.append(replace(made, dilation=k, label=f"{system.name}, {k:g} times slower"))
+        again.append(replace(made, dilation=k, label=f"{system.name}, {k:.3g} times slower"))
     require(
         bool(kept),
         f"no system of {experiment.name} can be dilated: {'; '.join(dict.fromkeys(reasons))}",

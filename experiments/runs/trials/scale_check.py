@@ -93,14 +93,9 @@ def scale_sentence(name: str, dilations: tuple[float, float], found: list[ScaleC
     dilations : tuple of float
         The smaller and the larger dilation.
     found : list of ScaleComparison
-        Compared results of valid trials.
+        Compared results of valid trials, at least one.
     """
-    both = f"{name}, {dilations[0]:g} and {dilations[1]:g} times slower"
-    if not found:
-        return (
-            f"{both}: whether the results are free of scale is not decided by fewer than "
-            f"{LEAST_PAIRS} pairs of valid trials: use more --repeats"
-        )
+    both = f"{name}, {dilations[0]:.3g} and {dilations[1]:.3g} times slower"
     figures = ", ".join(map(str, found))
     if differing := [one.title for one in found if one.differs]:
         return f"{both}: {' and '.join(differing)} not free of scale: {figures}"
@@ -111,3 +106,11 @@ def scale_sentence(name: str, dilations: tuple[float, float], found: list[ScaleC
         ).replace("%:", " %:")
     percent = max(max(one.ratio.high, 1 / one.ratio.low) - 1 for one in found) * 100
     return f"{both}: free of scale within {max(1, math.ceil(percent - 1e-9))} %: {figures}"
+
+
+def undecided_sentence(names: Sequence[str]) -> str:
+    """Return a sentence about the systems that have too few pairs of valid trials."""
+    return (
+        f"whether the results are free of scale is not decided by fewer than {LEAST_PAIRS} pairs "
+        f"of valid trials, use more --repeats: {'; '.join(names)}"
+    )

@@ -125,12 +125,14 @@ def arrive(run: Run) -> bool:
 
 
 def compared_systems(plan: Experiment) -> list[str]:
-    """Return the systems that are compared with the first one: those that run the same jobs.
+    """Return the systems that are compared with the first one: same jobs, same dilation.
 
-    `job_slowdowns` compares a job alone with the same job next to the other jobs.
+    `job_slowdowns` compares a job alone with the same job next to the other jobs, and
+    `scale_sentences` a system with itself at another dilation.
     """
     first, *others = plan.systems
-    return [one.name for one in others if one.job == first.job]
+    same = first.job, first.dilation
+    return [one.name for one in others if (one.job, one.dilation) == same]
 
 
 def values(run: Run, system: str, column: str, *, valid: bool = True) -> dict[int, float]:
@@ -270,6 +272,7 @@ def text_of(run: Run) -> str:
                 *aa_check_sentences(run),
                 *scale_sentences(run),
                 *_failed_flows_lines(found),
+                *_missing_faults_lines(run),
             ]
         ),
         _invalid_trials_text(doubtful(run)),
@@ -301,6 +304,7 @@ def aa_check_sentences(run: Run) -> Iterator[str]:
 def scale_sentences(run: Run) -> Iterator[str]:
     """Yield the results of scale checks as sentences, for systems that the plan has dilated."""
     systems, faults = (run.manifest["plan"][key] for key in ("systems", "faults"))
+    undecided = []
     for pair in scale_check.dilated_pairs(systems, faults):
         first, second = (run.systems[place] for place in pair)
         small, large = (systems[place].get("dilation", 1.0) for place in pair)
@@ -310,9 +314,12 @@ def scale_sentences(run: Run) -> Iterator[str]:
         }
         slow, fast = (_longest_reroutes_s(run.of(name)) for name in (second, first))
         found["time to reroute"] = compare(slow, fast)
-        yield scale_check.scale_sentence(
-            first, (small, large), scale_check.scale_comparisons(found)
-        )
+        if enough := scale_check.scale_comparisons(found):
+            yield scale_check.scale_sentence(first, (small, large), enough)
+        else:
+            undecided.append(first)
+    if undecided:
+        yield scale_check.undecided_sentence(undecided)
 
 
 def _scaled_measures(run: Run) -> tuple[Measure, ...]:
@@ -406,3 +413,12 @@ def sentences(lines: Iterable[str]) -> str:
     """Wrap sentences to the width of the terminal; continuation lines are indented."""
     width = min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
     return "\n".join(textwrap.fill(line, width, subsequent_indent="  ") for line in lines)
+
+
+def _missing_faults_lines(run: Run) -> Iterator[str]:
+    """Yield a line for each reason why faults did not happen, with their number by system."""
+    events = run.events
+    for reason, missing in events[events.reason.fillna("") != ""].groupby("reason", sort=False):
+        counts = missing.groupby("system", sort=False).size()
+        words = "; ".join(f"{count} of {system}" for system, count in counts.items())
+        yield f"faults that did not happen, because {reason}: {words}"

@@ -38,7 +38,6 @@ def sentence(low: float, high: float, repeats: int = 3) -> str:
         (1.05, 1.30, 3, "not decided for goodput"),
         (1.1001, 1.30, 3, "goodput not free of scale"),
         (0.70, 0.909, 3, "goodput not free of scale"),
-        (0.99, 1.02, 2, "fewer than 3 pairs"),
     ],
 )
 def test_an_interval_decides_only_if_it_is_on_one_side_of_the_tolerance(
@@ -73,19 +72,27 @@ def test_systems_with_other_settings_or_faults_are_no_pair() -> None:
     assert [*dilated_pairs([first, second], [{"systems": ["A", "B"]}])] == [(0, 1)]
 
 
-def written_run(folder: Path, rerouted_s: dict[float, float]) -> records.Run:
+def written_run(
+    folder: Path, rerouted_s: dict[float, float], *, repeats: int = 4, reason: str = ""
+) -> records.Run:
     """Write a run with two dilations of a system, whose faults take these times to reroute."""
     systems = tuple(System("bcube,2,1", label=f"{k:g}", dilation=k) for k in rerouted_s)
-    plan = Experiment("made up", "", systems, Workload(duration_s=1.0), repeats=4)
+    plan = Experiment("made up", "", systems, Workload(duration_s=1.0), repeats=repeats)
     (folder / "trials").mkdir(parents=True)
     store.write_json(
         folder / records.MANIFEST, {"schema_version": schema.VERSION, "plan": plain(plan)}
     )
-    for number, (repeat, system) in enumerate(product(range(4), systems)):
+    for number, (repeat, system) in enumerate(product(range(repeats), systems)):
         told = {"trial": number, "system": system.name, "repeat": repeat, "valid": True, "seed": 1}
         told |= {"status": "completed", "reason": "", "flows": 1, "failed_flows": 0}
         told |= {"goodput_bps": 1e6 + repeat, "verdict": {"reasons": []}}
-        event = {"at_s": 0.1, "event": "cut", "what": "0.0 s0", "reason": "", "stopped_flows": 1}
+        event = {
+            "at_s": 0.1,
+            "event": "cut",
+            "what": "0.0 s0",
+            "reason": reason,
+            "stopped_flows": 1,
+        }
         event["rerouted_s"] = rerouted_s[system.dilation] * (1 + repeat / 1000)
         records.write_trial(records.trial_folder(folder, number), told, {"events": [event]}, {})
     return records.load(folder)
@@ -109,3 +116,21 @@ def test_a_run_with_two_dilations_has_a_verdict(
 
 def test_a_run_without_dilation_has_no_verdict_of_scale(tmp_path: Path) -> None:
     assert [*scale_sentences(written_run(tmp_path / "run", {1.0: 0.2}))] == []
+
+
+def test_systems_with_few_trials_are_named_in_one_sentence(tmp_path: Path) -> None:
+    run = written_run(tmp_path / "run", {10.0: 0.2, 20.0: 0.2, 40.0: 0.2}, repeats=2)
+    (sentence,) = scale_sentences(run)
+    assert "not decided by fewer than 3 pairs" in sentence and sentence.endswith(": 10; 20")
+
+
+def test_a_system_is_not_compared_with_itself_at_another_dilation(tmp_path: Path) -> None:
+    assert "against 10" not in text_of(written_run(tmp_path / "run", {10.0: 0.2, 20.0: 0.2}))
+
+
+def test_faults_after_the_end_are_reported(tmp_path: Path) -> None:
+    missed = written_run(tmp_path / "missed", {1.0: 0.2}, repeats=2, reason="the trial ended")
+    line = "faults that did not happen, because the trial ended: 2 of 1"
+    assert line in text_of(missed)
+    happened = written_run(tmp_path / "run", {1.0: 0.2}, repeats=2)
+    assert "did not happen" not in text_of(happened)
