@@ -35,7 +35,7 @@ FLOWS, FLOWS_BY_TCP = 100_000, 2_000
 # Bounds beyond which packets would take longer than the longest TCP timers, or no time at all.
 RATES_MBIT = 1e-3, 1e9
 MOST_RELAY_US = 1e6
-DEFAULT_EVENTS = 5e8  # number of packet events with --regions
+DEFAULT_EVENTS = 5e8  # number of packet events with --smaller
 FRAME_BYTES = 1514  # Size of an Ethernet frame with an MTU of 1500.
 DEFAULT_QUEUE = "100 packets"
 # Names of `pillarbox.experiments.models.packets.congestion.CONTROLS`, which takes long to import.
@@ -115,22 +115,17 @@ QUANTILES = ("median", "p95", "p99")
 )
 @click.option("--tcp", is_flag=True, help="Simulate TCP as well, packet by packet.")
 @click.option(
-    "--regions",
-    is_flag=True,
+    "--smaller",
+    type=SPEC,
+    metavar="SPEC",
     help="Estimate TCP's slowdowns as well, for millions of flows: the fluid model, and packets in "
-    "parts of the network.",
+    "this smaller network of the same kind.",
 )
 @click.option(
     "--events",
     type=NumberRange(min=1e5),
     default=DEFAULT_EVENTS,
-    help="Number of packet events in all parts of the network, with --regions.  [default: 5e8]",
-)
-@click.option(
-    "--workers",
-    type=click.IntRange(min=0),
-    default=0,
-    help="Number of threads, with --regions (0: one per processor).",
+    help="Number of packet events in the smaller network.  [default: 5e8]",
 )
 @click.option(
     "--mtu",
@@ -204,9 +199,8 @@ def command(
     queue: str,
     volume_bytes: int | None,
     tcp: bool,
-    regions: bool,
+    smaller: Topology | None,
     events: float,
-    workers: int,
     mtu: int,
     congestion: str,
     ecn: bool,
@@ -223,7 +217,7 @@ def command(
 
     Flows arrive at random times and share cables max-min fairly. Slowdown is a flow's completion
     time divided by its completion time alone. Packets are simulated only with --tcp and,
-    in parts of the network, with --regions (docs/simulator.md). With --bytes all flows start
+    in a smaller network, with --smaller (docs/simulator.md). With --bytes all flows start
     simultaneously.
 
     \b
@@ -231,7 +225,7 @@ def command(
     pillarbox simulate bcube,4,1 --load 0.3 --sizes cache --rate-mbit 100 --tcp
     pillarbox simulate bcube,4,1 --routing parallel --choose least-crowded --load 0.6
     pillarbox simulate dcell,4,1 --sizes data-mining --flows hotspot --json
-    pillarbox simulate bcube,8,3 --load 0.5 --count 1000000 --regions
+    pillarbox simulate bcube,8,3 --load 0.5 --count 1000000 --smaller bcube,3,3
     pillarbox simulate tree,4,4 --trace flows.csv
     pillarbox simulate bcube,4,1 --bytes 1500000 --rate-mbit 100 --mtu 9000 --tcp
     pillarbox simulate bcube,4,5 --flows permutation --bytes 1000000 --tcp
@@ -250,8 +244,8 @@ def command(
     assert topology is not None
     tcp = tcp or transport == MPTCP
     require(
-        tcp or regions or not ecn,
-        "--ecn marks packets, which only --tcp and --regions simulate: add --tcp or --regions",
+        tcp or smaller is not None or not ecn,
+        "--ecn marks packets, which only --tcp and --smaller simulate: add --tcp or --smaller",
     )
     require(
         subflows is None or transport == MPTCP,
@@ -261,12 +255,16 @@ def command(
     if transport == MPTCP:
         how["subflows"] = subflows or min(topology.ports, MOST_SUBFLOWS)
     wire = _tcp_settings(topology, routing, rate_mbit, queue, how)
+    require(
+        smaller is None or smaller.servers < topology.servers,
+        f"--smaller needs a network with fewer servers than {topology.spec}: use --tcp for others",
+    )
     if volume_bytes is not None:
         require(
             not (loads or trace),
             "simultaneous flows (--bytes) have no load: leave --load, --trace out",
         )
-        require(not regions, "--regions needs arriving flows: use --load or --trace, not --bytes")
+        require(not smaller, "--smaller needs arriving flows: use --load, not --bytes")
         bulk_settings = (pattern, volume_bytes, rate_mbit, queue, seed)
         _simulate_bulk(topology, routing, bulk_settings, wire, tcp, as_json)
         return
@@ -275,26 +273,35 @@ def command(
     from pillarbox.experiments.models.simulator.paths import routing_by_name
     from pillarbox.experiments.runs.reporting.arrival_results import (
         SimulatedNetwork,
+        SmallerNetwork,
         arrival_results,
         results_text,
     )
 
+    require(not (trace and smaller), "--smaller needs random flows: use --load, not --trace")
     require(trace is None or not loads, "a trace determines the load: leave --load out")
-    routing_by_name(topology, routing)
-    cable_bps = goodput_bps(topology, routing, rate_mbit * 1e6, mtu)
+    requests = []
+    for one in filter(None, (topology, smaller)):
+        routing_by_name(one, routing)
+        cable_bps = goodput_bps(one, routing, rate_mbit * 1e6, mtu)
+        requests.append(ArrivalRequest(one, routing, pattern, sizes, seed, cable_bps))
+    request, *of_smaller = requests
+    count = count or (FLOWS_BY_TCP if tcp else FLOWS)
+    network = SimulatedNetwork(topology, routing, choice, seed, request.cable_bps, wire)
     found = []
     for load in loads or (None if trace else 0.5,):
-        began = time.perf_counter()
+        began, samples = time.perf_counter(), None
         if trace:
             flows = _trace_arrivals(topology, trace)
         else:
             assert load is not None
-            request = ArrivalRequest(topology, routing, pattern, sizes, seed, cable_bps)
-            flows = request.drawn(load, load_of, count or (FLOWS_BY_TCP if tcp else FLOWS))
+            flows = request.drawn(load, load_of, count)
+            for small in of_smaller:
+                drawn = load, load_of, small.count_in_time_of(request, count, load_of)
+                of_tcp = _tcp_settings(small.topology, routing, rate_mbit, queue, how)
+                samples = SmallerNetwork(small, drawn, of_tcp, events)
         drawn_s = round(time.perf_counter() - began, 3)
-        network = SimulatedNetwork(topology, routing, choice, seed, cable_bps, wire)
-        models = ["fluid", *(["tcp"] if tcp else []), *(["regions"] if regions else [])]
-        results = arrival_results(network, flows, models, int(events), workers)
+        results = arrival_results(network, flows, by_tcp=tcp, smaller=samples)
         found += [{"load": load, **done, "drawn_s": drawn_s} for done in results]
     about = {
         "topology": topology.spec,
@@ -333,9 +340,9 @@ def _tcp_settings(
         length_bytes(queue, rate_mbit * factor * 125_000, frame_bytes)
         for factor in topology.factors.rates
     )
-    marked_from = MARKED_FROM if how.pop("ecn") else 0.0
-    ports: dict[str, Any] = {"levels_queue_bytes": of_levels, "marked_from": marked_from}
-    return TcpParameters(rate_mbit * 1e6, queue_bytes, header=header, **ports, **how)
+    given = {name: value for name, value in how.items() if name != "ecn"}
+    given |= {"levels_queue_bytes": of_levels, "marked_from": MARKED_FROM if how["ecn"] else 0.0}
+    return TcpParameters(rate_mbit * 1e6, queue_bytes, header=header, **given)
 
 
 def _trace_arrivals(topology: Topology, file: Path) -> tuple[Arrivals, Window]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy
@@ -43,12 +44,11 @@ class ArrivalRequest:
 
     def drawn(self, load: float, load_of: str, count: int) -> tuple[Arrivals, Window]:
         """Return about `count` flows of a load, and the window in which the measured ones start."""
-        sizes = sizes_of(self.sizes)
-        least = sizes.most_bytes / 2 / sizes.mean_bytes / MEASURED / MOST_OFF
+        sizes, least = sizes_of(self.sizes), self.least_count()
         require(
             count >= least,
             f"the load that {count} flows of {sizes.name} offer is random, because a few flows "
-            f"are very large: use at least --count {int(least) + 1}",
+            f"are very large: use at least --count {least}",
         )
         capacity_bps = self.capacity_bps(load_of)
         lasting_s = count * sizes.mean_bytes * 8 / (load * capacity_bps)
@@ -64,6 +64,19 @@ class ArrivalRequest:
         return poisson_arrivals(
             self.topology, workload, self.seed, capacity_bps
         ), measurement_window(workload)
+
+    def least_count(self) -> int:
+        """Return the number of flows from which their load is close to the requested one."""
+        sizes = sizes_of(self.sizes)
+        return math.ceil(sizes.most_bytes / 2 / sizes.mean_bytes / MEASURED / MOST_OFF)
+
+    def count_in_time_of(self, other: ArrivalRequest, count: int, load_of: str) -> int:
+        """Return how many flows start while `count` ones of the other network do, at equal load.
+
+        The result is at least `least_count`.
+        """
+        share = self.capacity_bps(load_of) / other.capacity_bps(load_of)
+        return max(round(count * share), self.least_count())
 
     def capacity_bps(self, load_of: str) -> float:
         """Return the capacity that the load refers to: of all cables, or of all servers' ports."""

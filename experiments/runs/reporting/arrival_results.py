@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from pillarbox.experiments.base.processes import peak_mib, processors
+from pillarbox.experiments.base.processes import peak_mib
 from pillarbox.experiments.base.text import paragraphs, records
+from pillarbox.experiments.models.arrivals.arrival_request import ArrivalRequest
 from pillarbox.experiments.models.arrivals.simulated_arrivals import (
     ArrivalSimulation,
     simulate,
@@ -17,12 +18,13 @@ from pillarbox.experiments.models.packets.simulated_tcp import TcpParameters
 from pillarbox.experiments.models.packets.tail_estimates import (
     check_tail_parameters,
     estimate_tails,
+    simulate_samples,
 )
 from pillarbox.experiments.models.packets.tcp_arrivals import simulate_by_tcp
 from pillarbox.experiments.models.workloads.arrivals import Arrivals, Window
 from pillarbox.topos.base.topology import Topology
 
-FLUID, BY_TCP, REGIONS = "fluid", "tcp", "regions"
+FLUID, ESTIMATE = "fluid", "estimate"
 FEW_SAMPLES = 5_000  # number of sampled flows below which tails are not reliable
 FULL = 1.0  # offered load, relative to its capacity, from which a link is overloaded
 
@@ -38,17 +40,25 @@ class SimulatedNetwork(NamedTuple):
     tcp: TcpParameters
 
 
+class SmallerNetwork(NamedTuple):
+    """A network whose packet simulations show what packets add to the fluid model."""
+
+    request: ArrivalRequest
+    drawn: tuple[float, str, int]  # load, what it is a share of, and number of flows
+    tcp: TcpParameters
+    events: float  # number of packet events to simulate
+
+
 def arrival_results(
     network: SimulatedNetwork,
     flows: tuple[Arrivals, Window],
-    models: Sequence[str],
-    events: int,
-    workers: int,
+    *,
+    by_tcp: bool = False,
+    smaller: SmallerNetwork | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Simulate arriving flows as fluids and by the other models; yield the results of each."""
     topology, routing, choice, seed, cable_bps, tcp = network
-    estimates = REGIONS in models
-    if estimates:
+    if smaller is not None:
         check_tail_parameters(tcp)
     began = time.perf_counter()
     fluid = simulate(
@@ -58,20 +68,26 @@ def arrival_results(
         cable_bps,
         choice=choice,
         seed=seed,
-        records_limits=estimates,
+        records_limits=smaller is not None,
     )
     yield _result_row(FLUID, fluid, began)
-    if BY_TCP in models:
+    if by_tcp:
         began = time.perf_counter()
-        by_tcp = simulate_by_tcp(topology, fluid, routing, tcp, seed)
-        yield _result_row(transport_name(tcp), by_tcp, began)
-    if estimates:
-        began = time.perf_counter()
-        found = estimate_tails(
-            topology, fluid, routing, tcp, seed, events=events, workers=workers or processors()
+        yield _result_row(
+            transport_name(tcp), simulate_by_tcp(topology, fluid, routing, tcp, seed), began
         )
-        sampled = {"regions": found.regions, "links": found.links, "samples": found.samples}
-        yield _result_row(REGIONS, found.simulation, began) | sampled
+    if smaller is not None:
+        began = time.perf_counter()
+        samples = simulate_samples(
+            smaller.request, smaller.drawn, smaller.tcp, events=smaller.events, choice=choice
+        )
+        found = estimate_tails(topology, fluid, tcp, samples, seed)
+        sampled = {
+            "smaller": smaller.request.topology.spec,
+            "packet_simulations": samples.simulations,
+            "samples": len(samples.excess_s),
+        }
+        yield _result_row(ESTIMATE, found, began) | sampled
 
 
 def transport_name(tcp: TcpParameters) -> str:
@@ -116,13 +132,13 @@ def results_text(found: list[dict[str, Any]]) -> str:
             f"{one['most_active']:,} simultaneously. Drawn in {one['drawn_s']:.1f} s, simulated "
             f"in {one['took_s']:.1f} s, {one['peak_mib']:,} MiB."
         )
-        if "regions" in one:
+        if "smaller" in one:
+            count = one["packet_simulations"]
             notes.append(
-                f"Packets were simulated in {one['regions']} region{'s' * (one['regions'] != 1)} "
-                f"with {one['links']:,} links ({one['events']:,} events); estimates are drawn from "
-                f"{one['samples']:,} flows."
+                f"Packets were simulated in {one['smaller']}, {count:,} time{'s' * (count != 1)} "
+                f"({one['events']:,} events); estimates are drawn from {one['samples']:,} flows."
             )
-            if one["regions"] > 1 and one["samples"] < FEW_SAMPLES:
+            if one["samples"] < FEW_SAMPLES:
                 notes.append(
                     f"Tails estimated from fewer than {FEW_SAMPLES:,} flows are not reliable: use "
                     "more --events, or --tcp."

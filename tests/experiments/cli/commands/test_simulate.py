@@ -57,6 +57,18 @@ def test_small_flows_wait_in_tcps_queues(tmp_path: Path) -> None:
     assert "Load 0.5, TCP: offered" in run(*asked).stdout
 
 
+def test_a_smaller_network_estimates_tails() -> None:
+    asked = ["bcube,4,1", "--sizes", "100000", "--count", "2000", "--ecn"]
+    asked += ["--smaller", "bcube,3,1", "--events", "2e6"]
+    found = json.loads(run(*asked, "--json").stdout)
+    fluid, estimate = found["simulations"]
+    assert (fluid["of"], estimate["of"]) == ("fluid", "estimate")
+    assert estimate["smaller"] == "bcube,3,1" and estimate["events"] <= 2e6
+    assert estimate["packet_simulations"] > 1 and estimate["samples"] > 500
+    assert estimate["slowdown"][-1]["p99"] > fluid["slowdown"][-1]["p99"]
+    assert "Packets were simulated in bcube,3,1" in run(*asked).stdout
+
+
 def test_an_overload_is_named() -> None:
     said = run("tree,4,4", "--flows", "hotspot", "--load", "0.9", "--count", "2000").stdout
     assert "busiest link is overloaded" in said
@@ -74,9 +86,18 @@ def test_an_overload_is_named() -> None:
         (["bcube,4,1", "--tcp", "--bytes", "9", "--load", "0.5"], "leave --load, --trace"),
         (["bcube,4,1", "--queue", "long"], "'long' is no length of a queue"),
         (["bcube,4,1", "--ecn"], "--ecn marks packets, .*: add --tcp"),
-        (["bcube,4,1", "--regions", "--bytes", "9"], "needs arriving flows"),
-        (["bcube,4,1", "--regions", "--relay-us", "5"], "relays that take time"),
-        (["bcube,4,1", "--regions", "--transport", "mptcp"], "does not simulate Multipath TCP"),
+        (["bcube,4,1", "--smaller", "bcube,3,1", "--bytes", "9"], "needs arriving flows"),
+        (["bcube,4,1", "--smaller", "bcube,3,1", "--trace", "no.csv"], "needs random flows"),
+        (["bcube,4,1", "--smaller", "bcube,4,1"], "fewer servers than bcube,4,1"),
+        (["bcube,4,1", "--smaller", "tree,2,2", "--routing", "bsr"], "no routing 'bsr'"),
+        (
+            ["bcube,4,1", "--smaller", "bcube,3,1", "--transport", "mptcp"],
+            "does not simulate Multipath TCP",
+        ),
+        (
+            ["bcube,4,1", "--smaller", "bcube,3,1", "--events", "100000"],
+            "choose a smaller network",
+        ),
         (["bcube,4,1", "--tcp", "--subflows", "2"], "add --transport mptcp"),
         (["tree,4,2", "--transport", "mptcp"], "have one port: Multipath TCP needs"),
         (["--beside", "run", "--transport", "mptcp"], "leave --transport out"),

@@ -1,4 +1,4 @@
-"""Slowdowns of many TCP flows, from fluids and simulated regions."""
+"""Slowdowns of many TCP flows, from fluids and packet simulations of a smaller network."""
 
 from __future__ import annotations
 
@@ -8,85 +8,72 @@ import numpy
 import pytest
 
 from pillarbox import topos
-from pillarbox.experiments.models.arrivals.arrival_request import ArrivalRequest
+from pillarbox.experiments.models.arrivals.arrival_request import CABLES, ArrivalRequest
 from pillarbox.experiments.models.arrivals.simulated_arrivals import (
     ArrivalSimulation,
     goodput_bps,
     simulate,
 )
-from pillarbox.experiments.models.fluid.directed_links import cabled_ends, link_count
-from pillarbox.experiments.models.fluid.unloaded_time import idle_network_completion_s, idle_paths
-from pillarbox.experiments.models.packets import region_samples
-from pillarbox.experiments.models.packets.region_samples import (
-    RegionSamples,
-    TcpFlows,
-    random_region,
-    simulate_region,
-    simulate_regions,
-)
 from pillarbox.experiments.models.packets.simulated_tcp import TcpParameters
-from pillarbox.experiments.models.packets.tail_estimates import drawn_excess_s, estimate_tails
+from pillarbox.experiments.models.packets.tail_estimates import (
+    FlowSamples,
+    check_tail_parameters,
+    drawn_excess_s,
+    estimate_tails,
+    flow_samples,
+    simulate_samples,
+)
 from pillarbox.experiments.models.packets.tcp_arrivals import simulate_by_tcp
-from pillarbox.experiments.models.simulator.paths import routes
 from pillarbox.experiments.models.workloads.arrivals import Arrivals, Window
 from pillarbox.topos.base.errors import PillarboxError
 
-BCUBE, RATE_BPS = topos.parse("bcube,2,2"), 1e9
+BCUBE, SMALLER, RATE_BPS = topos.parse("bcube,3,2"), topos.parse("bcube,2,2"), 1e9
 TCP = TcpParameters(RATE_BPS, 100 * 1550, header=36)
 
 
-def fluid_simulation(load: float, count: int = 400, sizes: str = "100000") -> ArrivalSimulation:
-    cable_bps = goodput_bps(BCUBE, "", RATE_BPS)
-    request = ArrivalRequest(BCUBE, "", "all-to-all", sizes, 1, cable_bps)
-    return simulate(BCUBE, "", *request.drawn(load, "cables", count), cable_bps)
+def request_of(network: topos.Topology, seed: int = 1) -> ArrivalRequest:
+    cable_bps = goodput_bps(network, "", RATE_BPS)
+    return ArrivalRequest(network, "", "all-to-all", "100000", seed, cable_bps)
 
 
-def flows_of(fluid: ArrivalSimulation) -> TcpFlows:
-    arrivals = fluid.arrivals
-    back = routes(BCUBE, "", arrivals.destination, arrivals.source)
-    everything = Window(0.0, float("inf"))
-    return TcpFlows(BCUBE, arrivals, fluid.routes, back, TCP, everything)
+def fluid_simulation(load: float, count: int = 400) -> ArrivalSimulation:
+    request = request_of(BCUBE)
+    flows = request.drawn(load, CABLES, count)
+    return simulate(BCUBE, "", *flows, request.cable_bps, records_limits=True)
 
 
-def test_enough_events_give_the_packet_simulation() -> None:
-    fluid = fluid_simulation(0.5)
-    found = estimate_tails(BCUBE, fluid, "", TCP, 1, events=1e9)
-    numpy.testing.assert_array_equal(
-        found.simulation.slowdown, simulate_by_tcp(BCUBE, fluid, "", TCP, 1).slowdown
-    )
-
-
-def test_region_of_all_links_is_the_packet_simulation() -> None:
-    fluid = fluid_simulation(0.5)
-    samples = simulate_region(flows_of(fluid), numpy.ones(link_count(BCUBE), bool), 1)
-    volumes, paths = fluid.arrivals.volume_bytes, idle_paths(BCUBE, fluid.routes)
-    ideal_s = idle_network_completion_s(volumes, paths, RATE_BPS, 1500, 36)
-    alone_s = 8.0 * volumes / goodput_bps(BCUBE, "", RATE_BPS)
-    fluid_s = fluid.course.end_s - fluid.arrivals.start_s
-    assert samples.fluid_slowdown == pytest.approx(fluid.slowdown)
+def test_samples_of_the_same_flows_give_the_distribution_of_the_packet_simulation() -> None:
+    fluid = fluid_simulation(0.5, 2000)
+    samples = flow_samples(BCUBE, fluid, "", TCP, 1)
+    assert samples.fluid_slowdown == pytest.approx(fluid.slowdown[fluid.counts])
+    found = estimate_tails(BCUBE, fluid, TCP, samples, 1)
     by_tcp = simulate_by_tcp(BCUBE, fluid, "", TCP, 1)
-    took_s = ideal_s + fluid_s - alone_s + samples.excess_s
-    assert took_s / ideal_s == pytest.approx(by_tcp.slowdown)
+    for share in (0.5, 0.9, 0.99):
+        estimated, simulated = (
+            numpy.quantile(one.slowdown[one.counts], share) for one in (found, by_tcp)
+        )
+        assert estimated == pytest.approx(simulated, rel=0.1), share
+    assert found.loads.offered == by_tcp.loads.offered
 
 
-def test_results_do_not_depend_on_the_number_of_workers() -> None:
+def test_excess_is_what_packets_add_to_each_flow() -> None:
     fluid = fluid_simulation(0.5)
-    how = {"events": 60_000, "region_links": 12}
-    found = [
-        estimate_tails(BCUBE, fluid, "", TCP, seed, workers=workers, **how).simulation.slowdown
-        for seed, workers in ((1, 1), (1, 3), (2, 1))
-    ]
-    numpy.testing.assert_array_equal(found[0], found[1])
-    assert not numpy.array_equal(found[0], found[2])
+    samples = flow_samples(BCUBE, fluid, "", TCP, 1)
+    by_tcp = simulate_by_tcp(BCUBE, fluid, "", TCP, 1)
+    without = FlowSamples(*(column[:1] for column in samples[:4]), 1, 0)
+    base = estimate_tails(BCUBE, fluid, TCP, without._replace(excess_s=numpy.zeros(1)), 1)
+    added_s = by_tcp.course.end_s - base.course.end_s
+    assert added_s[fluid.counts] == pytest.approx(samples.excess_s, abs=1e-12)
 
 
 def test_tail_grows_with_the_load() -> None:
     tails = []
     for load in (0.2, 0.5, 0.8):
         fluid = fluid_simulation(load, 2000)
-        found = estimate_tails(BCUBE, fluid, "", TCP, 1, events=300_000, region_links=16)
-        assert (found.simulation.slowdown >= 1).all()
-        tails.append(numpy.quantile(found.simulation.slowdown, 0.99))
+        samples = simulate_samples(request_of(SMALLER), (load, CABLES, 500), TCP, events=5e5)
+        found = estimate_tails(BCUBE, fluid, TCP, samples, 1)
+        assert (found.slowdown >= 1).all()
+        tails.append(numpy.quantile(found.slowdown, 0.99))
     assert 1 < tails[0] < tails[1] < tails[2]
 
 
@@ -94,78 +81,74 @@ def test_flow_alone_has_no_excess_but_sending_delays() -> None:
     ends = numpy.arange(7), numpy.arange(7)[::-1] + (numpy.arange(7) == 3)
     arrivals = Arrivals(numpy.arange(7.0), *ends, numpy.full(7, 50_000))
     cable_bps = goodput_bps(BCUBE, "", RATE_BPS)
-    flows = flows_of(simulate(BCUBE, "", arrivals, Window(0.0, 9.0), cable_bps))
-    for number in range(5):
-        inside = random_region(BCUBE, 6, numpy.random.default_rng(number))
-        alone = simulate_region(flows, inside, 1)
-        assert alone.limiting.tolist() == [0] * len(alone.limiting)
-        assert (numpy.abs(alone.excess_s) < 5 * 1550 * 8 / RATE_BPS).all()
+    fluid = simulate(BCUBE, "", arrivals, Window(0.0, 9.0), cable_bps, records_limits=True)
+    alone = flow_samples(BCUBE, fluid, "", TCP, 1)
+    assert alone.limiting.tolist() == [0] * 7
+    assert (numpy.abs(alone.excess_s) < 5 * 1550 * 8 / RATE_BPS).all()
 
 
-def test_region_that_no_flow_passes_has_no_samples() -> None:
-    ends = numpy.array([0]), numpy.array([1])
-    arrivals = Arrivals(numpy.zeros(1), *ends, numpy.full(1, 50_000))
-    cable_bps = goodput_bps(BCUBE, "", RATE_BPS)
-    flows = flows_of(simulate(BCUBE, "", arrivals, Window(0.0, 9.0), cable_bps))
-    inside = numpy.ones(link_count(BCUBE), bool)
-    inside[flows.routes.links] = False
-    assert not len(simulate_region(flows, inside, 1).excess_s)
-
-
-def test_region_is_connected_and_bounded() -> None:
-    network = topos.parse("dcell,4,1")
-    links, near, far = cabled_ends(network)
-    for seed in range(5):
-        inside = random_region(network, 20, numpy.random.default_rng(seed))
-        assert 1 <= inside.sum() <= 20
-        members = set(near[inside[links]].tolist())
-        reached = {min(members)}
-        for _ in members:
-            reached |= {
-                b for a, b in zip(near.tolist(), far.tolist(), strict=True)
-                if a in reached and b in members
-            }  # fmt: skip
-        assert reached == members
-    whole = random_region(network, 10_000, numpy.random.default_rng(1))
-    assert whole.sum() == len(links)
-
-
-def test_region_has_the_links_that_lead_into_it_and_the_sources_port() -> None:
-    path = region_samples.Routes(
-        numpy.array([0, 5, 6, 6, 8]), numpy.array([0, 1, 2, 3, 4, 3, 5, 6])
+def test_flow_without_a_path_has_no_estimate() -> None:
+    fluid = fluid_simulation(0.5)
+    samples = flow_samples(BCUBE, fluid, "", TCP, 1)
+    lengths = numpy.diff(fluid.routes.starts)
+    lost = fluid._replace(
+        routes=fluid.routes._replace(
+            starts=numpy.concatenate([[0], fluid.routes.starts[1:] - lengths[0]]),
+            links=fluid.routes.links[lengths[0] :],
+        ),
+        course=fluid.course._replace(limits=fluid.course.limits[lengths[0] :]),
     )
-    inside = numpy.isin(numpy.arange(8), [3])
-    expected = {False: [[0, 2, 3], [3], [], []], True: [[0, 2, 3], [3], [], [5]]}
-    for is_always_kept, links in expected.items():
-        kept = region_samples._inside(path, inside, is_always_kept=is_always_kept)
-        ends = zip(kept.starts[:-1], kept.starts[1:], strict=True)
-        assert [kept.links[a:b].tolist() for a, b in ends] == links
+    found = estimate_tails(BCUBE, lost, TCP, samples, 1)
+    assert numpy.isnan(found.slowdown[0]) and (found.slowdown[1:] >= 1).all()
+
+
+def test_simulations_are_repeated_with_other_flows_up_to_the_number_of_events() -> None:
+    drawn = 0.5, CABLES, 400
+    once = simulate_samples(request_of(SMALLER), drawn, TCP, events=2e5)
+    assert once.simulations == 1
+    several = simulate_samples(request_of(SMALLER), drawn, TCP, events=4.5 * once.events)
+    assert several.simulations == 4 and several.events <= 4.5 * once.events
+    assert several.excess_s[: len(once.excess_s)].tolist() == once.excess_s.tolist()
+    assert len(set(several.volume_bytes.tolist())) == 1
+    parts = numpy.array_split(several.excess_s, 4)
+    assert len({part.sum() for part in parts}) == 4
+
+
+def test_more_events_than_allowed_are_refused_before_they_are_simulated() -> None:
+    with pytest.raises(PillarboxError, match="choose a smaller network, or allow more events"):
+        simulate_samples(request_of(SMALLER), (0.5, CABLES, 400), TCP, events=1e4)
 
 
 def test_similar_samples_have_close_sizes_and_fluid_slowdowns() -> None:
     random = numpy.random.default_rng(1)
     volumes = numpy.repeat([1000, 1_000_000], 500)
     slowdowns = numpy.tile(numpy.linspace(1, 10, 500), 2)
-    samples = RegionSamples(volumes, numpy.zeros(1000, int), slowdowns, volumes * slowdowns, 0)
+    samples = FlowSamples(volumes, numpy.zeros(1000, int), slowdowns, volumes * slowdowns, 1, 0)
     wanted = numpy.array([1.0, 5.0, 10.0] * 2)
     sizes = numpy.repeat([900, 1_100_000], 3)
     found = drawn_excess_s(samples, sizes, numpy.zeros(6, int), wanted, random)
-    assert found == pytest.approx(numpy.repeat([1000, 1_000_000], 3) * wanted, rel=0.2)
+    assert found == pytest.approx(numpy.repeat([1000, 1_000_000], 3) * wanted, rel=0.4)
 
 
-def test_same_regions_are_simulated_alike_whatever_their_order() -> None:
-    flows = flows_of(fluid_simulation(0.5))
-    regions = [random_region(BCUBE, 8, numpy.random.default_rng(seed)) for seed in (1, 2)]
-    one, two = simulate_regions(flows, regions, 1, 2)
-    again = simulate_region(flows, regions[1], 2)
-    numpy.testing.assert_array_equal(two.excess_s, again.excess_s)
-    assert one.events != two.events
+def test_each_of_many_equal_flows_is_drawn() -> None:
+    zeros = numpy.zeros(1000, int)
+    equal = zeros + 1000, zeros, numpy.ones(1000)
+    samples = FlowSamples(*equal, numpy.arange(1000.0), 1, 0)
+    found = drawn_excess_s(samples, *equal, numpy.random.default_rng(1))
+    assert len(set(found.tolist())) > 500
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [({"subflows": 2}, "Multipath TCP"), ({"relay_s": 1e-5}, "--relay-us")],
-)
-def test_what_regions_cannot_do_is_refused(change: dict[str, float], words: str) -> None:
-    with pytest.raises(PillarboxError, match=words):
-        estimate_tails(BCUBE, fluid_simulation(0.5), "", replace(TCP, **change), 1)
+def test_the_smaller_network_has_the_same_load_for_the_same_time() -> None:
+    large, small = request_of(BCUBE), request_of(SMALLER)
+    count = small.count_in_time_of(large, 5000, CABLES)
+    of_large, of_small = large.drawn(0.5, CABLES, 5000), small.drawn(0.5, CABLES, count)
+    assert of_small[1].lasting_s == pytest.approx(of_large[1].lasting_s, rel=0.01)
+    assert small.count_in_time_of(large, 100, CABLES) == small.least_count()
+    small.drawn(0.5, CABLES, small.least_count())
+    with pytest.raises(PillarboxError, match=f"--count {small.least_count()}"):
+        small.drawn(0.5, CABLES, small.least_count() - 1)
+
+
+def test_multipath_tcp_is_refused() -> None:
+    with pytest.raises(PillarboxError, match="Multipath TCP"):
+        check_tail_parameters(replace(TCP, subflows=2))
