@@ -29,27 +29,27 @@ QUEUES = ("droptail", "ecn")
 
 
 def dilated(experiment: Experiment, own_mbit: float) -> tuple[Experiment, list[str]]:
-    """Return an experiment whose cables have `own_mbit`, and a sentence for each omitted system.
+    """Return an experiment whose cables have `own_mbit`, and sentences about omitted systems.
 
     The rates of the experiment become those of the lab. Each system is there twice: with its
     dilation k, and with 2k. Systems that this kernel cannot dilate are omitted; raises
     UnsupportedError if none is left.
     """
-    sentences, reasons, kept, again = [], [], [], []
+    kept, again = [], []
+    omitted: dict[str, list[str]] = {}  # names of the omitted systems, by reason
     for system in experiment.systems:
         made = _dilated_system(system, own_mbit)
         try:
             check_dilation(experiment, made)
         except UnsupportedError as error:
-            reasons.append(str(error))
-            sentences.append(f"the system {system.name} is left out: {error}")
+            omitted.setdefault(str(error), []).append(system.name)
             continue
         k = AGAIN * made.dilation
         kept.append(made)
         again.append(replace(made, dilation=k, label=f"{system.name}, {k:.3g} times slower"))
     require(
         bool(kept),
-        f"no system of {experiment.name} can be dilated: {'; '.join(dict.fromkeys(reasons))}",
+        f"no system of {experiment.name} can be dilated: {'; '.join(omitted)}",
         UnsupportedError,
     )
     names = {one.name: (one.name, two.name) for one, two in zip(kept, again, strict=True)}
@@ -58,6 +58,7 @@ def dilated(experiment: Experiment, own_mbit: float) -> tuple[Experiment, list[s
         for one in experiment.faults
         if not one.systems or {*one.systems} & {*names}
     ]
+    sentences = [f"left out: {'; '.join(left)} ({reason})" for reason, left in omitted.items()]
     return replace(experiment, systems=(*kept, *again), faults=tuple(faults)), sentences
 
 

@@ -66,9 +66,10 @@ def test_what_cannot_be_dilated_is_refused_by_name(
     with pytest.raises(UnsupportedError, match=f"no system of plan can be dilated: .*{reason}"):
         dilated(made, 1000)
     if system:  # the other system remains
-        found, (sentence,) = dilated(replace(made, systems=(refused, B)), 1000)
+        others = replace(refused, label="C"), B
+        found, (sentence,) = dilated(replace(made, systems=(refused, *others)), 1000)
         assert [one.name for one in found.systems] == ["B", "B, 100 times slower"]
-        assert "the system A is left out" in sentence and reason in sentence
+        assert sentence.startswith("left out: A; C (") and reason in sentence
     written = replace(made, systems=(replace(refused, dilation=10),))
     with pytest.raises(PillarboxError, match=reason):
         check_experiment(written)
