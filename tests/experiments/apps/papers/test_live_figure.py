@@ -159,7 +159,7 @@ def test_a_dilated_figure_has_each_system_once_and_notes(monkeypatch: pytest.Mon
     assert [one["system"] for one in found.records] == ["A"]
     assert notes[0].startswith("Time dilation: cables of 100 Mbit/s")
     assert notes[1].startswith("left out: B (the congestion control cubic")
-    assert notes[2].startswith("A, 10 and 20 times slower")
+    assert notes[2].startswith("whether the results are free of scale") and notes[2].endswith(": A")
     assert live_experiments.run_at_rate(Settings(Path()), plan)[0].systems == ["A", "B"]
 
 
