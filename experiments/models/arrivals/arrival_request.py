@@ -71,9 +71,9 @@ class ArrivalRequest:
         return math.ceil(sizes.most_bytes / 2 / sizes.mean_bytes / MEASURED / MOST_OFF)
 
     def count_in_time_of(self, other: ArrivalRequest, count: int, load_of: str) -> int:
-        """Return how many flows start while `count` ones of the other network do, at equal load.
+        """Return the number of flows in the time of `count` flows of another network.
 
-        The result is at least `least_count`.
+        The load is the same; the result is at least `least_count`.
         """
         share = self.capacity_bps(load_of) / other.capacity_bps(load_of)
         return max(round(count * share), self.least_count())

@@ -134,7 +134,7 @@ def _require_events(
 def flow_samples(
     topology: Topology, fluid: ArrivalSimulation, routing: str, tcp: TcpParameters, seed: int
 ) -> FlowSamples:
-    """Return what a packet simulation of these flows adds to their times in the fluid model."""
+    """Return the excess of the flows of a fluid simulation, by a packet simulation of them."""
     by_packets = simulate_by_tcp(topology, fluid, routing, tcp, seed)
     times = _fluid_times(topology, fluid, tcp)
     took_s = by_packets.course.end_s - fluid.arrivals.start_s
