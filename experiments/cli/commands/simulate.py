@@ -255,10 +255,15 @@ def command(
     if transport == MPTCP:
         how["subflows"] = subflows or min(topology.ports, MOST_SUBFLOWS)
     wire = _tcp_settings(topology, routing, rate_mbit, queue, how)
-    require(
-        smaller is None or smaller.servers < topology.servers,
-        f"--smaller needs a network with fewer servers than {topology.spec}: use --tcp for others",
-    )
+    if smaller is not None:
+        require(
+            smaller.servers < topology.servers,
+            f"--smaller needs a network with fewer servers than {topology.spec}: use --tcp",
+        )
+        require(
+            smaller.kind == topology.kind and smaller.factors.rates == topology.factors.rates,
+            f"--smaller needs a network of the same kind and rates as {topology.spec}",
+        )
     if volume_bytes is not None:
         require(
             not (loads or trace),

@@ -126,7 +126,7 @@ def _require_events(
     expected = float(packets @ numpy.diff(fluid.routes.starts)) * EVENTS_PER_PACKET
     require(
         expected <= events,
-        f"a packet simulation of {topology.spec} takes about {expected:.1g} events, more than "
+        f"a packet simulation of {topology.spec} takes about {expected:.3g} events, more than "
         f"--events {events:.3g}: choose a smaller network, or allow more events",
     )
 

@@ -89,7 +89,8 @@ def test_an_overload_is_named() -> None:
         (["bcube,4,1", "--smaller", "bcube,3,1", "--bytes", "9"], "needs arriving flows"),
         (["bcube,4,1", "--smaller", "bcube,3,1", "--trace", "no.csv"], "needs random flows"),
         (["bcube,4,1", "--smaller", "bcube,4,1"], "fewer servers than bcube,4,1"),
-        (["bcube,4,1", "--smaller", "tree,2,2", "--routing", "bsr"], "no routing 'bsr'"),
+        (["bcube,4,1", "--smaller", "tree,2,2"], "same kind and rates as bcube,4,1"),
+        (["bcube,4,1", "--smaller", "bcube,3,1,rates=9:1"], "same kind and rates as bcube,4,1"),
         (
             ["bcube,4,1", "--smaller", "bcube,3,1", "--transport", "mptcp"],
             "does not simulate Multipath TCP",
