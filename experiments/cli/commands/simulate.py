@@ -35,7 +35,7 @@ FLOWS, FLOWS_BY_TCP = 100_000, 2_000
 # Bounds beyond which packets would take longer than the longest TCP timers, or no time at all.
 RATES_MBIT = 1e-3, 1e9
 MOST_RELAY_US = 1e6
-DEFAULT_EVENTS = 5e8  # number of packet events with --smaller
+DEFAULT_EVENTS = 5e8  # largest number of packet events with --smaller
 FRAME_BYTES = 1514  # Size of an Ethernet frame with an MTU of 1500.
 DEFAULT_QUEUE = "100 packets"
 # Names of `pillarbox.experiments.models.packets.congestion.CONTROLS`, which takes long to import.
@@ -125,7 +125,7 @@ QUANTILES = ("median", "p95", "p99")
     "--events",
     type=NumberRange(min=1e5),
     default=DEFAULT_EVENTS,
-    help="Number of packet events in the smaller network.  [default: 5e8]",
+    help="Largest number of packet events in the smaller network.  [default: 5e8]",
 )
 @click.option(
     "--mtu",

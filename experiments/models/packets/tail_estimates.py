@@ -72,10 +72,13 @@ def simulate_samples(
     drawn: tuple[float, str, int],
     tcp: TcpParameters,
     *,
-    events: float,
+    most_samples: int,
+    most_events: float,
     choice: str = RANDOM,
 ) -> FlowSamples:
     """Simulate flows of a small network packet by packet and as fluids, and compare them.
+
+    Simulations with other random flows follow until there are enough samples or events.
 
     Parameters
     ----------
@@ -85,12 +88,16 @@ def simulate_samples(
         Arguments of the request's `drawn`.
     tcp, choice
         As of `simulate_by_tcp` and `simulate`.
-    events : float
-        Number of packet events. Simulations with other random flows are added up to it.
+    most_samples : int
+        Number of samples from which no further simulation begins.
+    most_events : float
+        Largest number of packet events.
     """
     found: list[FlowSamples] = []
-    total = most = 0
-    while not found or total + most <= events:
+    events = samples = 0
+    while not found or (
+        samples < most_samples and events * (len(found) + 1) / len(found) <= most_events
+    ):
         one = replace(request, seed=request.seed + len(found))
         fluid = simulate(
             one.topology,
@@ -102,32 +109,30 @@ def simulate_samples(
             records_limits=True,
         )
         if not found:
-            _require_events(one.topology, fluid, tcp, events)
+            _require_events(one.topology, fluid, tcp, most_events)
         found.append(flow_samples(one.topology, fluid, one.routing, tcp, one.seed))
-        total += found[-1].events
-        most = max(most, found[-1].events)
-    samples = FlowSamples(
+        events += found[-1].events
+        samples += len(found[-1].excess_s)
+    require(samples > 0, f"no flow of {request.topology.spec} was evaluated: use more flows")
+    return FlowSamples(
         volume_bytes=numpy.concatenate([one.volume_bytes for one in found]),
         limiting=numpy.concatenate([one.limiting for one in found]),
         fluid_slowdown=numpy.concatenate([one.fluid_slowdown for one in found]),
         excess_s=numpy.concatenate([one.excess_s for one in found]),
         simulations=len(found),
-        events=total,
+        events=events,
     )
-    spec = request.topology.spec
-    require(len(samples.excess_s) > 0, f"no flow of {spec} was evaluated: use more flows")
-    return samples
 
 
 def _require_events(
-    topology: Topology, fluid: ArrivalSimulation, tcp: TcpParameters, events: float
+    topology: Topology, fluid: ArrivalSimulation, tcp: TcpParameters, most_events: float
 ) -> None:
     packets = -(-fluid.arrivals.volume_bytes // tcp.segment_bytes)
     expected = float(packets @ numpy.diff(fluid.routes.starts)) * EVENTS_PER_PACKET
     require(
-        expected <= events,
+        expected <= most_events,
         f"a packet simulation of {topology.spec} takes about {expected:.3g} events, more than "
-        f"--events {events:.3g}: choose a smaller network, or allow more events",
+        f"--events {most_events:.3g}: choose a smaller network, or allow more events",
     )
 
 

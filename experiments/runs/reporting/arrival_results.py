@@ -46,7 +46,7 @@ class SmallerNetwork(NamedTuple):
     request: ArrivalRequest
     drawn: tuple[float, str, int]  # load, what it is a share of, and number of flows
     tcp: TcpParameters
-    events: float  # number of packet events to simulate
+    most_events: float
 
 
 def arrival_results(
@@ -79,7 +79,12 @@ def arrival_results(
     if smaller is not None:
         began = time.perf_counter()
         samples = simulate_samples(
-            smaller.request, smaller.drawn, smaller.tcp, events=smaller.events, choice=choice
+            smaller.request,
+            smaller.drawn,
+            smaller.tcp,
+            most_samples=max(FEW_SAMPLES, len(fluid.slowdown)),
+            most_events=smaller.most_events,
+            choice=choice,
         )
         found = estimate_tails(topology, fluid, tcp, samples, seed)
         sampled = {
@@ -141,7 +146,7 @@ def results_text(found: list[dict[str, Any]]) -> str:
             if one["samples"] < FEW_SAMPLES:
                 notes.append(
                     f"Tails estimated from fewer than {FEW_SAMPLES:,} flows are not reliable: use "
-                    "more --events, or --tcp."
+                    "a smaller network, more --events, or --tcp."
                 )
         if loads["busiest"] >= FULL:
             notes.append(

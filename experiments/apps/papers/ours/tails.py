@@ -65,7 +65,7 @@ QUANTILES = {"median": 0.5, "99th percentile": 0.99, "99.9th percentile": 0.999}
 TAIL = "99th percentile"
 RUNS = 4
 LEAST_FLOWS = 100  # flows of a class whose 99th percentile is compared
-EVENTS_SHARE = 1.0  # packet events of the smaller network, as a share of those of the network
+MOST_EVENTS = 1e9  # largest number of packet events in the smaller network
 MOST_ERROR = 0.12
 PACKETS, ESTIMATE = "packets", "estimate"
 OTHER_FLOWS = "packets, other flows"  # packet simulations of other random flows
@@ -84,8 +84,9 @@ def measure(
     tcp = _tcp(large)
     by_packets = simulate_by_tcp(large, fluid, "", tcp, seed)
     drawn = load, CABLES, of_smaller.count_in_time_of(request, count, CABLES)
-    events = EVENTS_SHARE * by_packets.course.events
-    samples = simulate_samples(of_smaller, drawn, _tcp(small), events=events)
+    samples = simulate_samples(
+        of_smaller, drawn, _tcp(small), most_samples=count, most_events=MOST_EVENTS
+    )
     found = {PACKETS: by_packets, ESTIMATE: estimate_tails(large, fluid, tcp, samples, seed)}
     volumes = fluid.arrivals.volume_bytes
     rows: Found = {}

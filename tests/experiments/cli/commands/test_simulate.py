@@ -65,6 +65,7 @@ def test_a_smaller_network_estimates_tails() -> None:
     assert (fluid["of"], estimate["of"]) == ("fluid", "estimate")
     assert estimate["smaller"] == "bcube,3,1" and estimate["events"] <= 2e6
     assert estimate["packet_simulations"] > 1 and estimate["samples"] > 500
+    assert "fewer than 5,000 flows" in run(*asked).stdout
     assert estimate["slowdown"][-1]["p99"] > fluid["slowdown"][-1]["p99"]
     assert "Packets were simulated in bcube,3,1" in run(*asked).stdout
 

@@ -28,6 +28,7 @@ from pillarbox.experiments.models.workloads.arrivals import Arrivals, Window
 from pillarbox.topos.base.errors import PillarboxError
 
 BCUBE, SMALLER, RATE_BPS = topos.parse("bcube,3,2"), topos.parse("bcube,2,2"), 1e9
+LIMITS = {"most_samples": 500, "most_events": 1e6}
 TCP = TcpParameters(RATE_BPS, 100 * 1550, header=36)
 
 
@@ -70,7 +71,7 @@ def test_tail_grows_with_the_load() -> None:
     tails = []
     for load in (0.2, 0.5, 0.8):
         fluid = fluid_simulation(load, 2000)
-        samples = simulate_samples(request_of(SMALLER), (load, CABLES, 500), TCP, events=5e5)
+        samples = simulate_samples(request_of(SMALLER), (load, CABLES, 500), TCP, **LIMITS)
         found = estimate_tails(BCUBE, fluid, TCP, samples, 1)
         assert (found.slowdown >= 1).all()
         tails.append(numpy.quantile(found.slowdown, 0.99))
@@ -102,21 +103,27 @@ def test_flow_without_a_path_has_no_estimate() -> None:
     assert numpy.isnan(found.slowdown[0]) and (found.slowdown[1:] >= 1).all()
 
 
-def test_simulations_are_repeated_with_other_flows_up_to_the_number_of_events() -> None:
+def samples_with(samples: int, events: float) -> FlowSamples:
     drawn = 0.5, CABLES, 400
-    once = simulate_samples(request_of(SMALLER), drawn, TCP, events=2e5)
-    assert once.simulations == 1
-    several = simulate_samples(request_of(SMALLER), drawn, TCP, events=4.5 * once.events)
+    limits = {"most_samples": samples, "most_events": events}
+    return simulate_samples(request_of(SMALLER), drawn, TCP, **limits)
+
+
+def test_simulations_are_repeated_with_other_flows_until_samples_or_events_suffice() -> None:
+    once = samples_with(1, 1e9)
+    count = len(once.excess_s)
+    assert once.simulations == 1 and count > 200
+    assert samples_with(count, 1e9).simulations == 1
+    several = samples_with(10**6, 4.5 * once.events)
     assert several.simulations == 4 and several.events <= 4.5 * once.events
-    assert several.excess_s[: len(once.excess_s)].tolist() == once.excess_s.tolist()
-    assert len(set(several.volume_bytes.tolist())) == 1
-    parts = numpy.array_split(several.excess_s, 4)
-    assert len({part.sum() for part in parts}) == 4
+    assert several.excess_s[:count].tolist() == once.excess_s.tolist()
+    assert len({part.sum() for part in numpy.array_split(several.excess_s, 4)}) == 4
+    assert samples_with(count + 1, 1e9).simulations == 2
 
 
 def test_more_events_than_allowed_are_refused_before_they_are_simulated() -> None:
     with pytest.raises(PillarboxError, match="choose a smaller network, or allow more events"):
-        simulate_samples(request_of(SMALLER), (0.5, CABLES, 400), TCP, events=1e4)
+        samples_with(1, 1e4)
 
 
 def test_similar_samples_have_close_sizes_and_fluid_slowdowns() -> None:
