@@ -105,7 +105,7 @@ QUANTILES = ("median", "p95", "p99")
     metavar="LENGTH",
     default=DEFAULT_QUEUE,
     show_default=True,
-    help="Queue length of every port, for --tcp: '100 packets', '150 kB', '10ms'.",
+    help="Queue length of every port, for --tcp and --smaller: '100 packets', '150 kB', '10ms'.",
 )
 @click.option(
     "--bytes",
@@ -118,14 +118,15 @@ QUANTILES = ("median", "p95", "p99")
     "--smaller",
     type=SPEC,
     metavar="SPEC",
-    help="Estimate TCP's slowdowns as well, for millions of flows: the fluid model, and packets in "
-    "this smaller network of the same kind.",
+    help="Smaller network of the same kind in which packets are simulated, to estimate TCP's "
+    "slowdowns of millions of flows.",
 )
 @click.option(
     "--events",
     type=NumberRange(min=1e5),
     default=DEFAULT_EVENTS,
-    help="Largest number of packet events in the smaller network.  [default: 5e8]",
+    help="Approximate upper bound for packet events in the smaller network, with --smaller.  "
+    "[default: 5e8]",
 )
 @click.option(
     "--mtu",
@@ -139,12 +140,13 @@ QUANTILES = ("median", "p95", "p99")
     type=click.Choice(CONTROLS),
     default="cubic",
     show_default=True,
-    help="TCP congestion control, with --tcp; dctcp, delay, scalable as in labs.",
+    help="TCP congestion control, with --tcp or --smaller; dctcp, delay, scalable as in labs.",
 )
 @click.option(
     "--ecn",
     is_flag=True,
-    help="Queues mark packets from a fifth of their length on, as a lab's queue ecn; with --tcp.",
+    help="Queues mark packets from a fifth of their length on, as a lab's queue ecn; with --tcp "
+    "or --smaller.",
 )
 @click.option(
     "--transport",
@@ -165,7 +167,7 @@ QUANTILES = ("median", "p95", "p99")
     type=NumberRange(0, MOST_RELAY_US),
     default=0.0,
     show_default=True,
-    help="Time for a server to forward a packet, in microseconds, with --tcp.",
+    help="Time for a server to forward a packet, in microseconds, with --tcp or --smaller.",
 )
 @seed_option
 @click.option(
@@ -236,6 +238,7 @@ def command(
     if beside:
         require(topology is None, "--beside takes the run's networks: leave SPEC out")
         require(not (loads or trace), "--beside takes the run's flows: leave --load, --trace out")
+        require(smaller is None, "--beside takes the run's networks: leave --smaller out")
         require(transport == TCP, "--beside takes the run's transport: leave --transport out")
         _compare_with_run(beside, figure, as_json)
         return
@@ -257,12 +260,17 @@ def command(
     wire = _tcp_settings(topology, routing, rate_mbit, queue, how)
     if smaller is not None:
         require(
+            transport == TCP,
+            "--smaller does not simulate Multipath TCP: leave --smaller or --transport mptcp out",
+        )
+        require(
             smaller.servers < topology.servers,
             f"--smaller needs a network with fewer servers than {topology.spec}: use --tcp",
         )
         require(
             smaller.kind == topology.kind and smaller.factors.rates == topology.factors.rates,
-            f"--smaller needs a network of the same kind and rates as {topology.spec}",
+            f"{smaller.spec} is of another kind than {topology.spec}, or its levels have other "
+            "rates: choose --smaller with the same name and rates=",
         )
     if volume_bytes is not None:
         require(
@@ -285,12 +293,14 @@ def command(
 
     require(not (trace and smaller), "--smaller needs random flows: use --load, not --trace")
     require(trace is None or not loads, "a trace determines the load: leave --load out")
-    requests = []
-    for one in filter(None, (topology, smaller)):
-        routing_by_name(one, routing)
-        cable_bps = goodput_bps(one, routing, rate_mbit * 1e6, mtu)
-        requests.append(ArrivalRequest(one, routing, pattern, sizes, seed, cable_bps))
-    request, *of_smaller = requests
+
+    def request_of(network: Topology) -> ArrivalRequest:
+        routing_by_name(network, routing)
+        cable_bps = goodput_bps(network, routing, rate_mbit * 1e6, mtu)
+        return ArrivalRequest(network, routing, pattern, sizes, seed, cable_bps)
+
+    request = request_of(topology)
+    smaller_request = request_of(smaller) if smaller else None
     count = count or (FLOWS_BY_TCP if tcp else FLOWS)
     network = SimulatedNetwork(topology, routing, choice, seed, request.cable_bps, wire)
     found = []
@@ -301,10 +311,14 @@ def command(
         else:
             assert load is not None
             flows = request.drawn(load, load_of, count)
-            for small in of_smaller:
-                drawn = load, load_of, small.count_in_time_of(request, count, load_of)
-                of_tcp = _tcp_settings(small.topology, routing, rate_mbit, queue, how)
-                samples = SmallerNetwork(small, drawn, of_tcp, events)
+            if smaller_request:
+                smaller_count = smaller_request.count_in_time_of(request, count, load_of)
+                samples = SmallerNetwork(
+                    smaller_request,
+                    (load, load_of, smaller_count),
+                    _tcp_settings(smaller_request.topology, routing, rate_mbit, queue, how),
+                    events,
+                )
         drawn_s = round(time.perf_counter() - began, 3)
         results = arrival_results(network, flows, by_tcp=tcp, smaller=samples)
         found += [{"load": load, **done, "drawn_s": drawn_s} for done in results]

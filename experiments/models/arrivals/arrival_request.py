@@ -42,15 +42,20 @@ class ArrivalRequest:
     seed: int
     cable_bps: float  # goodput of each cable, which the load refers to
 
-    def drawn(self, load: float, load_of: str, count: int) -> tuple[Arrivals, Window]:
-        """Return about `count` flows of a load, and the window in which the measured ones start."""
+    def drawn(
+        self, load: float, load_of: str, count: int, capacity_bps: float | None = None
+    ) -> tuple[Arrivals, Window]:
+        """Return about `count` flows of a load, and the window in which the measured ones start.
+
+        `capacity_bps` is the result of `capacity_bps(load_of)`, if the caller has it.
+        """
         sizes, least = sizes_of(self.sizes), self.least_count()
         require(
             count >= least,
             f"the load that {count} flows of {sizes.name} offer is random, because a few flows "
             f"are very large: use at least --count {least}",
         )
-        capacity_bps = self.capacity_bps(load_of)
+        capacity_bps = capacity_bps or self.capacity_bps(load_of)
         lasting_s = count * sizes.mean_bytes * 8 / (load * capacity_bps)
         workload = Workload(
             pattern=self.pattern,

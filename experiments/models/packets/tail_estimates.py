@@ -27,19 +27,18 @@ from pillarbox.experiments.models.arrivals.simulated_arrivals import (
     RANDOM,
     ArrivalSimulation,
     simulate,
-    window_loads,
 )
-from pillarbox.experiments.models.fluid.directed_links import Routes, link_factors, path_minima
-from pillarbox.experiments.models.fluid.ideal import header_efficiency
+from pillarbox.experiments.models.fluid.directed_links import Routes
 from pillarbox.experiments.models.fluid.unloaded_time import idle_network_completion_s, idle_paths
 from pillarbox.experiments.models.packets.simulated_tcp import TcpParameters
 from pillarbox.experiments.models.packets.tcp_arrivals import simulate_by_tcp
 from pillarbox.topos.base.errors import require
 from pillarbox.topos.base.topology import Topology
 
-EVENTS_PER_PACKET = 1.6  # events of a data packet on each link, acknowledgements included
+# Expected packet events: an acknowledgement for two data packets, retransmissions, timers.
+EVENTS_PER_FLOW, RETRANSMITTED = 3, 1.07
 SIMILAR = 32  # number of similar flows, of which one is drawn
-# A link that limits flows makes two flows as different as a ratio of sizes or slowdowns of e.
+# Weight of a limiting link: one more counts like a factor of e (2.7) in size or slowdown.
 LIMITING_WEIGHT = 1.0
 
 
@@ -52,19 +51,6 @@ class FlowSamples(NamedTuple):
     excess_s: Floats  # completion time beyond the ideal and the delay in the fluid model
     simulations: int
     events: int  # number of packet events
-
-
-class FluidTimes(NamedTuple):
-    """Times of each flow in the fluid model, and the ideal time of its packets."""
-
-    ideal_s: Floats
-    delay_s: Floats  # beyond the time alone in the fluid model
-    slowdown: Floats
-
-
-def check_tail_parameters(tcp: TcpParameters) -> None:
-    """Raise PillarboxError if tails cannot be estimated with these parameters of TCP."""
-    require(not tcp.subflows, "--smaller does not simulate Multipath TCP: use --tcp")
 
 
 def simulate_samples(
@@ -85,24 +71,26 @@ def simulate_samples(
     request : ArrivalRequest
         The small network, and what its flows are like.
     drawn : tuple
-        Arguments of the request's `drawn`.
+        Load, what it is a share of, and number of flows (`ArrivalRequest.drawn`).
     tcp, choice
-        As of `simulate_by_tcp` and `simulate`.
+        Parameters of TCP, and choice of paths (`simulate_by_tcp`, `simulate`).
     most_samples : int
         Number of samples from which no further simulation begins.
     most_events : float
-        Largest number of packet events.
+        Approximate upper bound for the number of packet events.
     """
     found: list[FlowSamples] = []
     events = samples = 0
+    seeds = numpy.random.default_rng([request.seed, drawn[2]])
+    capacity_bps = request.capacity_bps(drawn[1])
     while not found or (
         samples < most_samples and events * (len(found) + 1) / len(found) <= most_events
     ):
-        one = replace(request, seed=request.seed + len(found))
+        one = replace(request, seed=int(seeds.integers(1 << 31)))
         fluid = simulate(
             one.topology,
             one.routing,
-            *one.drawn(*drawn),
+            *one.drawn(*drawn, capacity_bps),
             one.cable_bps,
             choice=choice,
             seed=one.seed,
@@ -113,7 +101,8 @@ def simulate_samples(
         found.append(flow_samples(one.topology, fluid, one.routing, tcp, one.seed))
         events += found[-1].events
         samples += len(found[-1].excess_s)
-    require(samples > 0, f"no flow of {request.topology.spec} was evaluated: use more flows")
+        spec = one.topology.spec
+        require(samples > 0, f"no flow of {spec} has paths in both directions: use another network")
     return FlowSamples(
         volume_bytes=numpy.concatenate([one.volume_bytes for one in found]),
         limiting=numpy.concatenate([one.limiting for one in found]),
@@ -128,7 +117,9 @@ def _require_events(
     topology: Topology, fluid: ArrivalSimulation, tcp: TcpParameters, most_events: float
 ) -> None:
     packets = -(-fluid.arrivals.volume_bytes // tcp.segment_bytes)
-    expected = float(packets @ numpy.diff(fluid.routes.starts)) * EVENTS_PER_PACKET
+    sent = packets + (packets + 1) // 2  # data packets and acknowledgements
+    on_links = float(sent @ numpy.diff(fluid.routes.starts))
+    expected = on_links * RETRANSMITTED + EVENTS_PER_FLOW * len(packets)
     require(
         expected <= most_events,
         f"a packet simulation of {topology.spec} takes about {expected:.3g} events, more than "
@@ -141,14 +132,14 @@ def flow_samples(
 ) -> FlowSamples:
     """Return the excess of the flows of a fluid simulation, by a packet simulation of them."""
     by_packets = simulate_by_tcp(topology, fluid, routing, tcp, seed)
-    times = _fluid_times(topology, fluid, tcp)
     took_s = by_packets.course.end_s - fluid.arrivals.start_s
-    excess_s = took_s - times.ideal_s - times.delay_s
+    ideal_s, delay_s = _ideal_and_delay_s(topology, fluid, tcp)
+    excess_s = took_s - ideal_s - delay_s
     sampled = fluid.counts & ~numpy.isnan(excess_s)
     return FlowSamples(
         volume_bytes=fluid.arrivals.volume_bytes[sampled],
         limiting=limiting_links(fluid.routes, fluid.course.limits)[sampled],
-        fluid_slowdown=times.slowdown[sampled],
+        fluid_slowdown=fluid.slowdown[sampled],
         excess_s=excess_s[sampled],
         simulations=1,
         events=by_packets.course.events,
@@ -167,21 +158,29 @@ def estimate_tails(
     The fluid simulation must have recorded the links that limit flows. Slowdowns are relative to
     the same ideal as those of `simulate_by_tcp`.
     """
-    arrivals, times = fluid.arrivals, _fluid_times(topology, fluid, tcp)
     has_path = numpy.diff(fluid.routes.starts) > 0
     excess_s = numpy.full(len(has_path), numpy.nan)
     excess_s[has_path] = drawn_excess_s(
         samples,
-        arrivals.volume_bytes[has_path],
+        fluid.arrivals.volume_bytes[has_path],
         limiting_links(fluid.routes, fluid.course.limits)[has_path],
-        times.slowdown[has_path],
+        fluid.slowdown[has_path],
         numpy.random.default_rng([seed, len(samples.excess_s)]),
     )
-    took_s = numpy.maximum(times.ideal_s + times.delay_s + excess_s, times.ideal_s)
-    course = fluid.course._replace(end_s=arrivals.start_s + took_s, events=samples.events)
-    done = fluid._replace(course=course, slowdown=took_s / times.ideal_s)
-    cable_bps = tcp.rate_bps * header_efficiency(tcp.header, tcp.mtu)
-    return done._replace(loads=window_loads(topology, done, cable_bps))
+    ideal_s, delay_s = _ideal_and_delay_s(topology, fluid, tcp)
+    took_s = numpy.maximum(ideal_s + delay_s + excess_s, ideal_s)
+    course = fluid.course._replace(end_s=fluid.arrivals.start_s + took_s, events=samples.events)
+    return fluid._replace(course=course, slowdown=took_s / ideal_s)
+
+
+def _ideal_and_delay_s(
+    topology: Topology, fluid: ArrivalSimulation, tcp: TcpParameters
+) -> tuple[Floats, Floats]:
+    """Return each flow's ideal time, and its delay in the fluid model beyond its time alone."""
+    paths, how = idle_paths(topology, fluid.routes), (tcp.rate_bps, tcp.mtu, tcp.header)
+    ideal_s = idle_network_completion_s(fluid.arrivals.volume_bytes, paths, *how, tcp.delay_s)
+    took_s = fluid.course.end_s - fluid.arrivals.start_s
+    return ideal_s, took_s - took_s / fluid.slowdown
 
 
 def limiting_links(routes: Routes, limits: Ints) -> Ints:
@@ -193,17 +192,6 @@ def limiting_links(routes: Routes, limits: Ints) -> Ints:
     before = numpy.concatenate([[0], numpy.cumsum(limits > 0)])
     found: Ints = before[routes.starts[1:]] - before[routes.starts[:-1]]
     return found
-
-
-def _fluid_times(topology: Topology, fluid: ArrivalSimulation, tcp: TcpParameters) -> FluidTimes:
-    volumes, paths = fluid.arrivals.volume_bytes, idle_paths(topology, fluid.routes)
-    how = tcp.rate_bps, tcp.mtu, tcp.header, tcp.delay_s
-    cable_bps = tcp.rate_bps * header_efficiency(tcp.header, tcp.mtu)
-    slowest = path_minima(fluid.routes, link_factors(topology, topology.factors.rates))
-    alone_s = 8.0 * volumes / (cable_bps * slowest)
-    took_s = fluid.course.end_s - fluid.arrivals.start_s
-    ideal_s = idle_network_completion_s(volumes, paths, *how)
-    return FluidTimes(ideal_s, took_s - alone_s, took_s / alone_s)
 
 
 def drawn_excess_s(
@@ -221,21 +209,28 @@ def drawn_excess_s(
     >>> drawn_excess_s(samples, *flows, numpy.random.default_rng(1)).tolist()
     [0.0, 5.0, 5.0]
     """
-    sampled = _positions(samples.volume_bytes, samples.limiting, samples.fluid_slowdown, random)
-    wanted = _positions(volume_bytes, limiting, fluid_slowdown, random)
-    similar = min(SIMILAR, len(sampled))
-    _, nearest = KDTree(sampled).query(wanted, k=range(1, similar + 1), workers=-1)
-    drawn = random.integers(0, similar, len(wanted))
-    found: Floats = samples.excess_s[nearest[numpy.arange(len(wanted)), drawn]]
+    sampled = _feature_points(
+        samples.volume_bytes, samples.limiting, samples.fluid_slowdown, random
+    )
+    wanted = _feature_points(volume_bytes, limiting, fluid_slowdown, random)
+    tree, similar = KDTree(sampled), min(SIMILAR, len(sampled))
+    rank = random.integers(
+        1, similar + 1, len(wanted)
+    )  # rank of the drawn sample among the nearest
+    found = numpy.empty(len(wanted))
+    for number in range(1, similar + 1):
+        of_rank = rank == number
+        _, nearest = tree.query(wanted[of_rank], k=[number], workers=-1)
+        found[of_rank] = samples.excess_s[nearest[:, 0]]
     return found
 
 
-def _positions(
+def _feature_points(
     volume_bytes: Ints, limiting: Ints, fluid_slowdown: Floats, random: numpy.random.Generator
 ) -> Floats:
-    """Return flows as points whose distance is their difference.
+    """Return a point for each flow: log of size, log of slowdown, number of limiting links.
 
-    Points of equal flows differ a little at random, so that each of them is drawn.
+    Small random offsets separate equal flows, so that each of them can be drawn.
     """
     columns = numpy.log(volume_bytes), numpy.log(fluid_slowdown), LIMITING_WEIGHT * limiting
     points: Floats = numpy.column_stack(columns)

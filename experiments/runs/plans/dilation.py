@@ -58,7 +58,9 @@ def dilated(experiment: Experiment, own_mbit: float) -> tuple[Experiment, list[s
         for one in experiment.faults
         if not one.systems or {*one.systems} & {*names}
     ]
-    sentences = [f"left out: {'; '.join(left)} ({reason})" for reason, left in omitted.items()]
+    sentences = [
+        f"systems left out: {'; '.join(left)} ({reason})" for reason, left in omitted.items()
+    ]
     return replace(experiment, systems=(*kept, *again), faults=tuple(faults)), sentences
 
 

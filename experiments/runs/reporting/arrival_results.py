@@ -16,7 +16,6 @@ from pillarbox.experiments.models.arrivals.simulated_arrivals import (
 )
 from pillarbox.experiments.models.packets.simulated_tcp import TcpParameters
 from pillarbox.experiments.models.packets.tail_estimates import (
-    check_tail_parameters,
     estimate_tails,
     simulate_samples,
 )
@@ -58,8 +57,18 @@ def arrival_results(
 ) -> Iterator[dict[str, Any]]:
     """Simulate arriving flows as fluids and by the other models; yield the results of each."""
     topology, routing, choice, seed, cable_bps, tcp = network
-    if smaller is not None:
-        check_tail_parameters(tcp)
+    samples, samples_s = None, 0.0
+    if smaller is not None:  # first, because it may be refused
+        began = time.perf_counter()
+        samples = simulate_samples(
+            smaller.request,
+            smaller.drawn,
+            smaller.tcp,
+            most_samples=max(FEW_SAMPLES, len(flows[0].start_s)),
+            most_events=smaller.most_events,
+            choice=choice,
+        )
+        samples_s = time.perf_counter() - began
     began = time.perf_counter()
     fluid = simulate(
         topology,
@@ -68,7 +77,7 @@ def arrival_results(
         cable_bps,
         choice=choice,
         seed=seed,
-        records_limits=smaller is not None,
+        records_limits=samples is not None,
     )
     yield _result_row(FLUID, fluid, began)
     if by_tcp:
@@ -76,23 +85,17 @@ def arrival_results(
         yield _result_row(
             transport_name(tcp), simulate_by_tcp(topology, fluid, routing, tcp, seed), began
         )
-    if smaller is not None:
-        began = time.perf_counter()
-        samples = simulate_samples(
-            smaller.request,
-            smaller.drawn,
-            smaller.tcp,
-            most_samples=max(FEW_SAMPLES, len(fluid.slowdown)),
-            most_events=smaller.most_events,
-            choice=choice,
-        )
+    if smaller is not None and samples is not None:
+        began = time.perf_counter() - samples_s
         found = estimate_tails(topology, fluid, tcp, samples, seed)
-        sampled = {
+        of_fluids = ("carried", "active_before", "active_after")
+        yield _result_row(ESTIMATE, found, began) | {
+            "loads": found.loads._asdict() | dict.fromkeys(of_fluids),
+            "most_active": None,
             "smaller": smaller.request.topology.spec,
             "packet_simulations": samples.simulations,
             "samples": len(samples.excess_s),
         }
-        yield _result_row(ESTIMATE, found, began) | sampled
 
 
 def transport_name(tcp: TcpParameters) -> str:
@@ -129,6 +132,20 @@ def results_text(found: list[dict[str, Any]]) -> str:
         loads, named = one["loads"], "" if one["load"] is None else f"Load {one['load']:g}"
         named = ", ".join(filter(None, (named, *kind.values())))
         named = f"{named}: " if named else ""
+        if "smaller" in one:
+            count = one["packet_simulations"]
+            notes.append(
+                f"{named}packets were simulated in {one['smaller']}, {count:,} "
+                f"time{'s' * (count != 1)} ({one['events']:,} events); estimates are drawn from "
+                f"{one['samples']:,} flows. Simulated in {one['took_s']:.1f} s, "
+                f"{one['peak_mib']:,} MiB."
+            )
+            if one["samples"] < FEW_SAMPLES:
+                notes.append(
+                    f"Tails estimated from fewer than {FEW_SAMPLES:,} flows are not reliable: use "
+                    "a smaller network, more --events, or --tcp."
+                )
+            continue
         notes.append(
             f"{named}offered load {loads['offered']:.3f} of all cables (carried: "
             f"{loads['carried']:.3f}), {loads['busiest']:.2f} of the busiest link, "
@@ -137,17 +154,6 @@ def results_text(found: list[dict[str, Any]]) -> str:
             f"{one['most_active']:,} simultaneously. Drawn in {one['drawn_s']:.1f} s, simulated "
             f"in {one['took_s']:.1f} s, {one['peak_mib']:,} MiB."
         )
-        if "smaller" in one:
-            count = one["packet_simulations"]
-            notes.append(
-                f"Packets were simulated in {one['smaller']}, {count:,} time{'s' * (count != 1)} "
-                f"({one['events']:,} events); estimates are drawn from {one['samples']:,} flows."
-            )
-            if one["samples"] < FEW_SAMPLES:
-                notes.append(
-                    f"Tails estimated from fewer than {FEW_SAMPLES:,} flows are not reliable: use "
-                    "a smaller network, more --events, or --tcp."
-                )
         if loads["busiest"] >= FULL:
             notes.append(
                 "The busiest link is overloaded: its backlog grows while flows arrive, so "

@@ -111,6 +111,6 @@ def scale_sentence(name: str, dilations: tuple[float, float], found: list[ScaleC
 def undecided_sentence(names: Sequence[str]) -> str:
     """Return a sentence about the systems that have too few pairs of valid trials."""
     return (
-        f"whether the results are free of scale is not decided by fewer than {LEAST_PAIRS} pairs "
-        f"of valid trials, use more --repeats: {'; '.join(names)}"
+        "not decided whether results are free of scale, because there are fewer than "
+        f"{LEAST_PAIRS} pairs of valid trials (use more --repeats): systems {'; '.join(names)}"
     )

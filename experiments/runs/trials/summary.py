@@ -24,6 +24,7 @@ from pillarbox.experiments.runs.trials.statistics import (
     estimate,
     paired,
 )
+from pillarbox.experiments.runs.trials.trial_faults import FAULT_EVENTS
 from pillarbox.hosts.base.file_ownership import is_machine_root
 
 if TYPE_CHECKING:
@@ -416,9 +417,10 @@ def sentences(lines: Iterable[str]) -> str:
 
 
 def _missing_faults_lines(run: Run) -> Iterator[str]:
-    """Yield a line for each reason why faults did not happen, with their number by system."""
-    events = run.events
-    for reason, missing in events[events.reason.fillna("") != ""].groupby("reason", sort=False):
+    """Yield a line for each reason why faults of valid trials did not happen, by system."""
+    events = run.valid().events
+    missed = events[events.event.isin(FAULT_EVENTS) & (events.reason.fillna("") != "")]
+    for reason, missing in missed.groupby("reason", sort=False):
         counts = missing.groupby("system", sort=False).size()
         words = "; ".join(f"{count} of {system}" for system, count in counts.items())
         yield f"faults that did not happen, because {reason}: {words}"

@@ -135,7 +135,7 @@ def tails(settings: Settings) -> Made:
     rows = [
         _error_point(f"{case.spec}, {name}", of, name, size, what)
         for case, of in zip(cases, runs, strict=True)
-        for name in (ESTIMATE, OTHER_FLOWS)
+        for name in (ESTIMATE, *([OTHER_FLOWS] if count > 1 else []))
         for size in _size_classes(of)
         for what in QUANTILES
     ]
@@ -146,11 +146,11 @@ def tails(settings: Settings) -> Made:
         notes=(
             drawn_note(settings, count),
             f"Sizes of {SIZES}, all-to-all, {RATE_BPS / 1e9:g} Gbit/s, queues of {QUEUE_PACKETS} "
-            f"packets. Smaller networks and loads of cables: "
-            + ", ".join(f"{case.spec} {case.smaller} {case.load:g}" for case in cases)
-            + ". A point is a size class. Rows: estimate divided by packet simulation, and the "
-            "packet simulation of other random flows divided by it: what a quantile of this "
-            "number of flows is worth. Agreement: 99th percentiles of all networks within "
+            "packets. Networks, smaller networks and loads of cables: "
+            + "; ".join(f"{case.spec} from {case.smaller} at {case.load:g}" for case in cases)
+            + ". A point is a size class. Rows: the estimate divided by the packet simulation; and "
+            "a packet simulation divided by one of other random flows, which shows the random "
+            "error of a quantile. Agreement: 99th percentiles of all networks within "
             f"{MOST_ERROR:.0%} in all classes.",
         ),
     )
@@ -172,15 +172,15 @@ def _points(case: Case, of: Runs) -> Iterator[Point]:
 
 
 def _ratios(of: Runs, name: str, size: str, what: str) -> list[float]:
-    """Return quantiles divided by those of the packet simulation of the same flows, by run.
+    """Return quantiles divided by those of the packet simulation.
 
-    Packet simulations of other flows are those of the next run.
+    Packet simulations of other flows are those of every second run; they are divided by those of
+    the run before.
     """
     simulated = of.values(f"{PACKETS}, {size}, {what}")
     if name == OTHER_FLOWS:
-        values = [*simulated[1:], simulated[0]]
-    else:
-        values = of.values(f"{name}, {size}, {what}")
+        return [other / one for one, other in zip(simulated[::2], simulated[1::2], strict=False)]
+    values = of.values(f"{name}, {size}, {what}")
     return [value / reference for value, reference in zip(values, simulated, strict=True)]
 
 

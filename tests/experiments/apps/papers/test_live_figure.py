@@ -158,8 +158,10 @@ def test_a_dilated_figure_has_each_system_once_and_notes(monkeypatch: pytest.Mon
     assert [(one.name, one.rate_mbit) for one in found.plan.systems] == [("A", 100.0)]
     assert [one["system"] for one in found.records] == ["A"]
     assert notes[0].startswith("Time dilation: cables of 100 Mbit/s")
-    assert notes[1].startswith("left out: B (the congestion control cubic")
-    assert notes[2].startswith("whether the results are free of scale") and notes[2].endswith(": A")
+    assert notes[1].startswith("systems left out: B (the congestion control cubic")
+    assert notes[2].startswith("not decided whether results are free") and notes[2].endswith(
+        "systems A"
+    )
     assert live_experiments.run_at_rate(Settings(Path()), plan)[0].systems == ["A", "B"]
 
 

@@ -69,7 +69,7 @@ def test_what_cannot_be_dilated_is_refused_by_name(
         others = replace(refused, label="C"), B
         found, (sentence,) = dilated(replace(made, systems=(refused, *others)), 1000)
         assert [one.name for one in found.systems] == ["B", "B, 100 times slower"]
-        assert sentence.startswith("left out: A; C (") and reason in sentence
+        assert sentence.startswith("systems left out: A; C (") and reason in sentence
     written = replace(made, systems=(replace(refused, dilation=10),))
     with pytest.raises(PillarboxError, match=reason):
         check_experiment(written)
