@@ -48,12 +48,12 @@ class Case(NamedTuple):
 
 # Loads at which no link of the network is overloaded.
 CASES = (
-    Case("bcube,4,3", "bcube,3,3", 0.5, 20_000),
-    Case("dcell,15,1", "dcell,8,1", 0.5, 20_000),
-    Case("dpillar,8,3", "dpillar,6,3", 0.3, 20_000),
-    Case("ficonn,20,1", "ficonn,10,1", 0.35, 20_000),
-    Case("tree,4,64", "tree,4,16", 0.25, 20_000),
-    Case("fattree,10", "fattree,6", 0.5, 20_000),
+    Case("bcube,4,3", "bcube,3,3", 0.5, 12_000),
+    Case("dcell,15,1", "dcell,8,1", 0.5, 12_000),
+    Case("dpillar,8,3", "dpillar,6,3", 0.3, 12_000),
+    Case("ficonn,20,1", "ficonn,10,1", 0.35, 12_000),
+    Case("tree,4,64", "tree,4,16", 0.25, 12_000),
+    Case("fattree,10", "fattree,6", 0.5, 12_000),
 )
 QUICK_CASES = (
     Case("bcube,4,1", "bcube,3,1", 0.4, 1_000),
