@@ -48,6 +48,7 @@ def inline(page: str) -> list[str]:
     return re.findall(r"`((?:sudo )?\./pillarbox [a-z][^`]*)`", prose)
 
 
+WIRESHARK = "wireshark -k -i -"
 FIRST, LIVE, OTHER_TERMINAL, LONG, CAPTURE, LABS = blocks(README)
 ASKED = dict.fromkeys([*inline(README), *(line for block in blocks(NETWORKS) for line in block)])
 # Seconds of computing, which test_gap.py, test_compare.py and test_reproductions.py do in part.
@@ -221,7 +222,9 @@ def test_live_network_and_the_other_terminal(checkout: Path) -> None:
         assert "4.3" in traced.stdout
         out, _ = measured.communicate(timeout=WAIT_S)
         assert re.search(r"Mbits/sec +\d* *receiver", out), out
-        capture, follow, dissector = CAPTURE
+        stream, capture, follow, dissector = CAPTURE
+        bytes_sent = stream.replace("capture", "capture --seconds 1").replace(WIRESHARK, "wc -c")
+        assert int(said(checkout, bytes_sent)) > 0
         said(checkout, capture, dissector)
         assert (checkout / "lab.pcapng").stat().st_size > 0
         assert "Proto(" in (checkout / "pillarbox.lua").read_text()

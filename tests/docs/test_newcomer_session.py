@@ -43,7 +43,7 @@ def test_session_of_a_newcomer(
         for line in TYPED:
             says(terminal, line, "\n")
         assert "there is no" not in terminal.shown
-        says(terminal, "help", "kill A", "exit, or Ctrl-D, ends the lab")
+        says(terminal, "help", "kill A", "Ctrl-D, ends the lab")
         says(terminal, "ping 4.3", "write: ping A B")
         says(terminal, "ping 0.0 4.3", "an answer from 4.3 to 0.0 after")
         says(terminal, "0.0 ping -c 1 -W 5 4.3", "1 received")

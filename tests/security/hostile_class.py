@@ -66,7 +66,7 @@ HOSTILE = {
     # Code that runs when the file is loaded.
     "brackets": Hostile("when it is loaded|process ended", "x = " + "(" * 90_000),
     "forks": Hostile("PermissionError|BlockingIOError", "import os\nwhile True:\n    os.fork()\n"),
-    "hoards": Hostile("more memory", "x = [bytearray(1 << 20) for _ in range(1 << 20)]\n"),
+    "hoards": Hostile("memory limit", "x = [bytearray(1 << 20) for _ in range(1 << 20)]\n"),
     "loops": Hostile("no answer|processor time", "while True:\n    pass\n"),
     "sleeps": Hostile("no answer", "import time\ntime.sleep(600)\n"),
     "leaves": Hostile("process ended", "import os\nos._exit(0)\n"),
@@ -102,7 +102,7 @@ HOSTILE = {
         """        os.write(at, b'{"number": 1, "answer": null}\\n{"marks": [100]}\\n100')\n"""
         "    except OSError:\n        pass\n",
     ),
-    "floods": Hostile("no answer", "import os\nwhile True:\n    os.write(3, b'x' * 65536)\n"),
+    "floods": Hostile("no answer|malformed", "import os\nwhile True:\n    os.write(3, b'x' * 65536)\n"),
     "surrogates": Hostile(r"\\ud800\\x1b\[2J", "raise ValueError('\\ud800\\x1b[2J\\u202e')\n"),
     "formula": Hostile("=cmd", "raise type('=cmd', (Exception,), {})('=1+1')\n"),
 }  # fmt: skip
