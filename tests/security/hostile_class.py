@@ -102,7 +102,9 @@ HOSTILE = {
         """        os.write(at, b'{"number": 1, "answer": null}\\n{"marks": [100]}\\n100')\n"""
         "    except OSError:\n        pass\n",
     ),
-    "floods": Hostile("no answer|malformed", "import os\nwhile True:\n    os.write(3, b'x' * 65536)\n"),
+    "floods": Hostile(
+        "no answer|malformed", "import os\nwhile True:\n    os.write(3, b'x' * 65536)\n"
+    ),
     "surrogates": Hostile(r"\\ud800\\x1b\[2J", "raise ValueError('\\ud800\\x1b[2J\\u202e')\n"),
     "formula": Hostile("=cmd", "raise type('=cmd', (Exception,), {})('=1+1')\n"),
 }  # fmt: skip
