@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from itertools import pairwise, permutations
 from pathlib import Path
 from socket import inet_ntoa
@@ -213,14 +214,14 @@ def check_cut(lab: Lab) -> None:
 def check_frame_faults(lab: Lab) -> None:
     """See that frames between machines come twice or late; one-way cuts are refused."""
     source, destination = 0, lab.topology.servers - 1
-    way = [lab.node(name) for name in lab.trace(source, destination)["path"]]
-    ends = next(
-        cable for hop in pairwise(way) for cable in cables_of(lab, *hop) if apart(lab, cable)
-    )
-    names = tuple(map(lab.name, ends))
-    with pytest.raises(PillarboxError, match="several machines have no faults in one direction"):
-        lab.begin(Fault("one-way cut", names))
     ping = ["ping", "-c", "2", "-i", "0.2", "-W", "2", lab.topology.ip(destination)]
+
+    def crossing() -> tuple[str, str]:
+        """Return the first cable between machines on the current path."""
+        way = [lab.node(name) for name in lab.trace(source, destination)["path"]]
+        cables = (cable for hop in pairwise(way) for cable in cables_of(lab, *hop))
+        one, other = next(cable for cable in cables if apart(lab, cable))
+        return lab.name(one), lab.name(other)
 
     def answer() -> str:
         with lab.host(source).popen(ping, text=True) as process:
@@ -233,14 +234,19 @@ def check_frame_faults(lab: Lab) -> None:
     def late() -> bool:
         return any(float(ms) >= 500 for ms in re.findall(r"time=([\d.]+)", answer()))
 
+    def is_seen(kind: str, amounts: tuple[float, ...], seen: Callable[[], bool]) -> bool:
+        """Inject a fault on the current path; flows of several paths may take another one."""
+        fault = lab.begin(Fault(kind, crossing(), amounts=amounts))
+        found = seen()
+        lab.end(fault)
+        return found
+
+    with pytest.raises(PillarboxError, match="several machines have no faults in one direction"):
+        lab.begin(Fault("one-way cut", crossing()))
     assert not duplicated()
-    fault = lab.begin(Fault("duplicate", names, amounts=(100.0,)))
-    wait_until(duplicated, "no packet arrives twice")
-    lab.end(fault)
+    wait_until(lambda: is_seen("duplicate", (100.0,), duplicated), "no packet arrives twice")
     wait_until(lambda: not duplicated(), "packets still arrive twice")
-    fault = lab.begin(Fault("reorder", names, amounts=(50.0, 500.0)))
-    wait_until(late, "no packet arrives late")
-    lab.end(fault)
+    wait_until(lambda: is_seen("reorder", (50.0, 500.0), late), "no packet arrives late")
     wait_until(lambda: not late(), "packets still arrive late")
 
 

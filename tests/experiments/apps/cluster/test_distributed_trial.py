@@ -79,7 +79,7 @@ def check_a_card_that_is_too_slow(lab: Lab) -> None:
     with saturate(lab, 1, CARD_MBIT):
         found = trial_in(lab, duration_s=DURATION_S)
     words = " ".join(judge(found.readings).reasons)
-    assert "machine 1's card" in words, words
+    assert "machine 1's network card" in words, words
 
 
 def check_a_machine_that_is_lost(lab: Lab) -> None:
