@@ -214,9 +214,8 @@ def drawn_excess_s(
     )
     wanted = _feature_points(volume_bytes, limiting, fluid_slowdown, random)
     tree, similar = KDTree(sampled), min(SIMILAR, len(sampled))
-    rank = random.integers(
-        1, similar + 1, len(wanted)
-    )  # rank of the drawn sample among the nearest
+    # Rank of the drawn sample among the nearest ones.
+    rank = random.integers(1, similar + 1, len(wanted))
     found = numpy.empty(len(wanted))
     for number in range(1, similar + 1):
         of_rank = rank == number

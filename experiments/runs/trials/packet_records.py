@@ -12,6 +12,7 @@ from pillarbox.experiments.models.fluid.ideal import TCP_IP_BYTES
 from pillarbox.experiments.models.packets.packet_log import NO_LINK, PacketLog
 from pillarbox.experiments.models.workloads.flows import FlowResult
 from pillarbox.experiments.runs.plans.experiment import System
+from pillarbox.experiments.runs.trials import store
 from pillarbox.topos.base.errors import PillarboxError, require
 from pillarbox.topos.base.topology import Topology
 
@@ -127,17 +128,16 @@ def read_packets(trial: Path, links: int) -> PacketLog:
 
     Raises PillarboxError if there is no packet log, or if it is damaged.
     """
-    import pandas
-
     file = trial / FILE
     require(
         has_packets(trial),
         f"{trial} has no packet log, which needs `pillarbox run ... --log-packets`: run the "
         "experiment again, or explain the same flows in a simulation (--simulated)",
     )
+    read = store.read_parquet(file)
     try:
-        found = pandas.read_parquet(file).astype(KINDS)
-    except (OSError, LookupError, NotImplementedError, TypeError, ValueError) as error:
+        found = read.astype(KINDS)
+    except (LookupError, TypeError, ValueError) as error:
         raise PillarboxError(f"{file} cannot be read: {error}") from None
     log = PacketLog(*(found[name].to_numpy() for name in KINDS))
     problem = _problem_of(log, links)

@@ -278,15 +278,11 @@ class Run:
         file = trial_folder(self.folder, trial) / f"{table}.parquet"
         if table in schema.SOME_RUNS and not file.exists():
             return frame(table, ())
-        from pyarrow import ArrowException, parquet
-
-        unreadable = (OSError, LookupError, NotImplementedError, TypeError, ValueError)
+        read = store.read_parquet(file)
         try:
-            # Without threads: they take memory, and starting one may fail.
-            read = parquet.ParquetFile(file).read(use_threads=False)
-            found = typed(table, read.to_pandas(use_threads=False))
+            found = typed(table, read)
             return full_names(found, table, kind) if kind else short_names(found, table)
-        except (*unreadable, ArrowException) as error:
+        except (LookupError, NotImplementedError, TypeError, ValueError) as error:
             raise PillarboxError(f"{file} cannot be read: {error}") from None
 
 

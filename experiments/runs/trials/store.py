@@ -7,10 +7,13 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pillarbox.experiments.base.files import give_to_user
 from pillarbox.topos.base.errors import PillarboxError, require
+
+if TYPE_CHECKING:
+    import pandas
 
 FILE_MODE, FOLDER_MODE = 0o644, 0o755
 UNFINISHED = ".unfinished"
@@ -40,6 +43,20 @@ def read_table(path: Path) -> dict[str, Any]:
     found = read_json(path)
     require(isinstance(found, dict), f"{path} is not a JSON object: it must begin with {{")
     return dict(found)
+
+
+def read_parquet(path: Path) -> pandas.DataFrame:
+    """Return the content of a Parquet file as a pandas frame, or raise PillarboxError.
+
+    The file is read without threads: they take memory, and starting one may fail.
+    """
+    from pyarrow import ArrowException, parquet
+
+    unreadable = (OSError, LookupError, NotImplementedError, TypeError, ValueError, ArrowException)
+    try:
+        return parquet.ParquetFile(path).read(use_threads=False).to_pandas(use_threads=False)
+    except unreadable as error:
+        raise PillarboxError(f"{path} cannot be read: {error}") from None
 
 
 def write_by(path: Path, write: Callable[[Path], object]) -> None:

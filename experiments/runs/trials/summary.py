@@ -376,6 +376,16 @@ def _failed_flows_lines(found: list[Summary]) -> list[str]:
     return [f"failed flows: {'; '.join(failures)}"] if failures else []
 
 
+def _missing_faults_lines(run: Run) -> Iterator[str]:
+    """Yield a line for each reason why faults of valid trials did not happen, by system."""
+    events = run.valid().events
+    missed = events[events.event.isin(FAULT_EVENTS) & (events.reason.fillna("") != "")]
+    for reason, missing in missed.groupby("reason", sort=False):
+        counts = missing.groupby("system", sort=False).size()
+        words = "; ".join(f"{count} of {system}" for system, count in counts.items())
+        yield f"faults that did not happen, because {reason}: {words}"
+
+
 def _invalid_trials_text(lines: list[str]) -> str:
     more = len(lines) - MOST_DOUBTFUL
     shown = lines[:MOST_DOUBTFUL] + ([f"and {more} more: the report has all"] if more > 0 else [])
@@ -414,13 +424,3 @@ def sentences(lines: Iterable[str]) -> str:
     """Wrap sentences to the width of the terminal; continuation lines are indented."""
     width = min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
     return "\n".join(textwrap.fill(line, width, subsequent_indent="  ") for line in lines)
-
-
-def _missing_faults_lines(run: Run) -> Iterator[str]:
-    """Yield a line for each reason why faults of valid trials did not happen, by system."""
-    events = run.valid().events
-    missed = events[events.event.isin(FAULT_EVENTS) & (events.reason.fillna("") != "")]
-    for reason, missing in missed.groupby("reason", sort=False):
-        counts = missing.groupby("system", sort=False).size()
-        words = "; ".join(f"{count} of {system}" for system, count in counts.items())
-        yield f"faults that did not happen, because {reason}: {words}"
