@@ -214,8 +214,9 @@ def drawn_excess_s(
     )
     wanted = _feature_points(volume_bytes, limiting, fluid_slowdown, random)
     tree, similar = KDTree(sampled), min(SIMILAR, len(sampled))
-    # Rank of the drawn sample among the nearest ones.
-    rank = random.integers(1, similar + 1, len(wanted))
+    rank = random.integers(
+        1, similar + 1, len(wanted)
+    )  # rank of the drawn sample among the nearest
     found = numpy.empty(len(wanted))
     for number in range(1, similar + 1):
         of_rank = rank == number
