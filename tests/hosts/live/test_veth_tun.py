@@ -83,7 +83,7 @@ def test_it_ends_with_its_process_and_is_made_again() -> None:
     ready, tells = os.pipe()
     child = os.fork()
     if child == 0:
-        interface()
+        _held = interface()  # it ends with its last reference as well
         os.write(tells, b"1")
         signal.pause()
     os.read(ready, 1)
@@ -91,8 +91,8 @@ def test_it_ends_with_its_process_and_is_made_again() -> None:
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     wait_until(lambda: APPLICATION_INTERFACE not in names(), "the interface stays")
-    interface()
-    interface()  # in place of one that is still there
+    _first = interface()
+    _second = interface()  # in place of one that is still there
     assert APPLICATION_INTERFACE in names()
 
 
