@@ -36,7 +36,7 @@ GUARDED: dict[str, tuple[str, ...]] = {
     "hosts/ficonn/rules.py": ("hosts/test_paths.py", "hosts/ficonn"),
     f"{TRUST}/*.py": (TRUST,),
     f"{RUNS}/statistics.py": (),
-    f"{PACKETS}/sender.py": (f"{PACKETS}/test_sender_rfcs.py",),
+    f"{PACKETS}/sender.py": (f"{PACKETS}/test_sender_rfcs.py", f"{PACKETS}/test_hystart.py"),
     f"{FLUID}/*.py": (FLUID, "experiments/models/arrivals", "experiments/cli/commands/test_gap.py"),
 }
 # operators, and those that replace them
