@@ -7,7 +7,7 @@ tasks end.
 
 Each result is stored in its own file as soon as it is available. A repeated sweep uses these files
 unless the code has changed: the file's name is a hash of the task, of the code of networks, routing
-and simulator, and of the version of numpy, which draws the random numbers.
+and of what the measure imports, and of the version of numpy, which draws the random numbers.
 """
 
 from __future__ import annotations
@@ -38,16 +38,13 @@ if TYPE_CHECKING:
 
 Measure = Callable[[Any], Any]
 
-# Packages on which a sweep's result depends, in addition to the module of its measure.
-CODE = (
-    *("pillarbox.topos", "pillarbox.hosts"),
-    *(
-        f"pillarbox.experiments.models.{part}"
-        for part in ("arrays", "arrivals", "fluid", "packets", "port_bursts", "simulator")
-    ),
+# packages whose modules are found by their names, so that no import statement leads to them
+FOUND_BY_NAME = ("pillarbox.topos", "pillarbox.hosts", "pillarbox.experiments.models.simulator")
+# packages on which no simulation result depends
+NOT_SIMULATED = (
+    *("pillarbox.hosts.linux", "pillarbox.hosts.live"),
+    *("pillarbox.experiments.base", "pillarbox.experiments.runs.reporting"),
 )
-# packages of CODE on which no simulation result depends
-LIVE = ("pillarbox.hosts.linux", "pillarbox.hosts.live")
 CONNECT_S = 10.0  # timeout for connecting to Dask's scheduler, in seconds
 # interval of checks for Dask workers, and time limit without any worker, in seconds
 LOOK_S, ALONE_S = 1.0, 60.0
@@ -166,7 +163,12 @@ def result_code_hash(module: str) -> str:
     """
     import numpy
 
-    return f"{code_digest(*CODE, module, without=LIVE)}-{numpy.__version__}"
+    return f"{simulation_digest(module)}-{numpy.__version__}"
+
+
+def simulation_digest(module: str) -> str:
+    """Return a digest of the code on which results of a module that simulates depend."""
+    return code_digest(*FOUND_BY_NAME, module, without=NOT_SIMULATED, imports=True)
 
 
 # -- execution of tasks --------------------------------------------------------------------------

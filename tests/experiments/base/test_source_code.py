@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pillarbox.experiments.base import source_code
 from pillarbox.experiments.base.source_code import code_digest, python_code
 
 SOURCE = '''"""A module."""
@@ -72,6 +73,42 @@ def test_c_is_code_unless_its_package_is_left_out(package: Path) -> None:
     (package / "live" / "forward.c").write_text("int two;")
     assert digest() != before
     assert digest("code_to_hash.live") == without != before
+
+
+@pytest.mark.parametrize(
+    ("statement", "included"),
+    [
+        ("import code_to_hash.sub.deep as deep", True),
+        ("from code_to_hash.sub import deep", True),
+        ("def later():\n    if ONE:\n        from code_to_hash.sub.deep import THREE", True),
+        ("from code_to_hash.sub.near import deep", True),  # which imports it itself
+        ("from code_to_hash.sub import near", True),
+        ("import code_to_hash.live", False),
+        ("TYPE_CHECKING = ONE = 0\nif TYPE_CHECKING:\n    import code_to_hash.sub.deep", False),
+        ("import code_to_hash.sub.other", False),
+        ("import hashlib", False),
+    ],
+)
+def test_imported_modules_belong_to_it(
+    package: Path, monkeypatch: pytest.MonkeyPatch, statement: str, included: bool
+) -> None:
+    monkeypatch.setattr(source_code, "PRODUCT", "code_to_hash")
+    (package / "sub").mkdir()
+    for name in ("__init__", "other"):
+        (package / "sub" / f"{name}.py").touch()
+    (package / "sub" / "near.py").write_text("from code_to_hash.sub import deep")
+    (package / "live" / "__init__.py").write_text("import code_to_hash.sub.deep")
+    (package / "user.py").write_text(statement)
+    (package / "sub" / "deep.py").write_text("THREE = 3")
+
+    def now() -> str:
+        code_digest.cache_clear()
+        return code_digest("code_to_hash.user", without=("code_to_hash.live",), imports=True)
+
+    before, alone = now(), code_digest("code_to_hash.user")
+    (package / "sub" / "deep.py").write_text("THREE = 4")
+    assert (now() != before) == included
+    assert code_digest("code_to_hash.user") == alone
 
 
 def test_new_and_renamed_files_change_the_digest(package: Path) -> None:

@@ -19,21 +19,20 @@ import numpy
 
 from pillarbox.experiments.apps.papers.shared.figure import Figure
 from pillarbox.experiments.base.source_code import code_digest
-from pillarbox.experiments.models.simulator.sweeps import LIVE
+from pillarbox.experiments.models.simulator.sweeps import simulation_digest
 from pillarbox.experiments.runs.reporting.reproduced.result import Reproduction, Settings
 from pillarbox.experiments.runs.trials.manifest import machine, moment, versions
 
-CODE = (
-    *("pillarbox.topos", "pillarbox.hosts", "pillarbox.experiments.models"),
-    "pillarbox.experiments.models.workloads.distribution_plan",
-    *("pillarbox.experiments.runs.trials.statistics", "pillarbox.experiments.apps.papers.shared"),
-)
-LIVE_CODE = tuple(
-    f"pillarbox.experiments.{part}"
-    for part in (
-        *("lab", "models.workloads", "runs.plans", "runs.trials", "runs.trust"),
-        *("runs.reporting.overlay", "runs.reporting.long_flows"),  # simulations of live trials
-    )
+# packages and modules on which results of live figures depend
+LIVE_CODE = (
+    *("pillarbox.topos", "pillarbox.hosts"),
+    *(
+        f"pillarbox.experiments.{part}"
+        for part in (
+            *("models", "lab", "runs.plans", "runs.trials", "runs.trust", "apps.papers.shared"),
+            *("runs.reporting.overlay", "runs.reporting.long_flows"),  # simulations of live trials
+        )
+    ),
 )
 CODE_DIGITS = 10  # length of a digest of code on the page of results
 # machine properties recorded with a figure
@@ -42,11 +41,11 @@ SHOWN = ("processor", "processors", "memory_kib", "kernel", "system")
 
 def code_of(figure: Figure) -> str:
     """Return a short digest of the code and the data on which the figure's numbers depend."""
-    package = figure.make.__module__.rpartition(".")[0]
+    module = figure.make.__module__
     if figure.live:
-        code = code_digest(*CODE, *LIVE_CODE, package)
+        code = code_digest(*LIVE_CODE, module.rpartition(".")[0])
     else:
-        code = code_digest(*CODE, package, without=LIVE)
+        code = simulation_digest(module)
     return _digest(figure.name, code, figure.data)[:CODE_DIGITS]
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,10 +11,11 @@ from click.testing import CliRunner, Result
 from pillarbox.experiments.apps import papers as reproductions
 from pillarbox.experiments.apps.papers.shared import degradation, figure_cache, live_experiments
 from pillarbox.experiments.apps.papers.shared.figure import Claim, Figure, Made
+from pillarbox.experiments.base import source_code
 from pillarbox.experiments.base.files import only_writer
+from pillarbox.experiments.base.source_code import imported_names, python_code
 from pillarbox.experiments.cli.main import cli
-from pillarbox.experiments.models.simulator import sweeps
-from pillarbox.experiments.models.simulator.sweeps import LIVE
+from pillarbox.experiments.models.simulator.sweeps import NOT_SIMULATED
 from pillarbox.experiments.models.workloads.workload import Workload
 from pillarbox.experiments.runs.plans.experiment import Experiment, System
 from pillarbox.experiments.runs.plans.values import plain
@@ -26,6 +25,9 @@ from pillarbox.experiments.runs.reporting.reproduced.result import AGREES, Point
 from pillarbox.experiments.runs.trials.records import MANIFEST
 from pillarbox.experiments.runs.trials.store import write_json
 from pillarbox.topos.base.errors import PillarboxError
+from tests.experiments.users import ROOT
+
+PAPERS = "experiments/apps/papers"
 
 
 class Counted:
@@ -84,31 +86,50 @@ def test_other_code_makes_it_again(
     tmp_path: Path, counted: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reproduce(tmp_path)
-    monkeypatch.setattr(figure_cache, "code_digest", lambda *_, **__: "another")
+    monkeypatch.setattr(figure_cache, "simulation_digest", lambda _: "another")
     reproduce(tmp_path)
     assert set(counted.times.values()) == {2}
 
 
-def test_code_that_only_live_networks_run_makes_live_figures_alone_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(figure_cache, "code_digest", lambda *_, without=(): str(without))
-    settings = Settings(Path())
-    of = {
-        live: [
-            figure_cache.inputs_of(replace(found, live=live), settings)
-            for found in map(reproductions.figure, ("dcell-fig7", "dcell-fig11"))
-        ]
-        for live in (False, True)
-    }
-    assert set(of[True]).isdisjoint(of[False])
-    # And it is so: no module of networks, routing or simulator imports it.
-    outside = [Path(str(importlib.import_module(name).__file__)).parent for name in LIVE]
-    for name in sweeps.CODE:
-        for file in Path(str(importlib.import_module(name).__file__)).parent.rglob("*.py"):
-            if not {*file.parents} & {*outside}:
-                imported = re.findall(r"^\s*(?:from|import) (\S+)", file.read_text(), re.MULTILINE)
-                assert not [one for one in imported if one.startswith(LIVE)], file
+def files_of(name: str, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Return the names of the files on which a figure depends, relative to the checkout."""
+    found: set[str] = set()
+
+    def keep_name(file: Path, _changed_ns: int) -> bytes:
+        found.add(file.relative_to(ROOT).as_posix())
+        return b""
+
+    with monkeypatch.context() as patch:
+        patch.setattr(source_code, "_file_hash", keep_name)
+        source_code.code_digest.cache_clear()
+        figure_cache.code_of(reproductions.figure(name))
+        source_code.code_digest.cache_clear()
+    return found
+
+
+def test_a_figure_depends_on_what_it_imports(monkeypatch: pytest.MonkeyPatch) -> None:
+    failures, packets, live = (
+        files_of(name, monkeypatch) for name in ("dcell-fig7", "tcp-at-scale", "dcell-fig11")
+    )
+    for found in (failures, packets, live):
+        assert {"topos/dcell.py", "hosts/dcell/rules.py"} <= found
+        assert {"experiments/runs/trials/statistics.py", f"{PAPERS}/shared/figure.py"} <= found
+    assert {"hosts/live/forwarder.py", "experiments/lab/emulation/nodes.py"} <= live
+    for one in failures | packets:
+        assert not f"pillarbox.{one.replace('/', '.')}".startswith(NOT_SIMULATED)
+        for name in imported_names((ROOT / one).read_text()):
+            assert not name.startswith(("pillarbox.hosts.li", "pillarbox.experiments.lab")), one
+    assert "experiments/models/packets/sender.py" in packets - failures
+    assert f"{PAPERS}/dcell/failures.py" in failures - packets
+
+
+def test_packages_that_are_passed_through_have_no_code() -> None:
+    """Only what is imported by name belongs to a figure's code."""
+    for file in (ROOT / "experiments" / "models").rglob("__init__.py"):
+        if "simulator" not in file.parts:
+            assert not python_code(file.read_text()), file
+    for file in (ROOT / PAPERS).glob("*/__init__.py"):
+        assert not python_code(file.read_text()), file
 
 
 def test_the_rate_of_cables_makes_live_figures_alone_again() -> None:
