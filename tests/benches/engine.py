@@ -133,7 +133,7 @@ def arriving(spec: str, load: float, flows: int) -> dict[str, float]:
 
     def took(network: Topology, count: int) -> dict[str, float]:
         start = time.perf_counter()
-        drawn = asked(network).drawn(load, "cables", count)
+        drawn = asked(network).drawn(load, count)
         middle = time.perf_counter()
         course = simulate(network, "", *drawn, goodput_bps(network, "", 1e9)).course
         end = time.perf_counter()

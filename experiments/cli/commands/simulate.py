@@ -297,7 +297,7 @@ def command(
     def request_of(network: Topology) -> ArrivalRequest:
         routing_by_name(network, routing)
         cable_bps = goodput_bps(network, routing, rate_mbit * 1e6, mtu)
-        return ArrivalRequest(network, routing, pattern, sizes, seed, cable_bps)
+        return ArrivalRequest(network, routing, pattern, sizes, seed, cable_bps, load_of)
 
     request = request_of(topology)
     smaller_request = request_of(smaller) if smaller else None
@@ -310,12 +310,12 @@ def command(
             flows = _trace_arrivals(topology, trace)
         else:
             assert load is not None
-            flows = request.drawn(load, load_of, count)
+            flows = request.drawn(load, count)
             if smaller_request:
-                smaller_count = smaller_request.count_in_time_of(request, count, load_of)
                 samples = SmallerNetwork(
                     smaller_request,
-                    (load, load_of, smaller_count),
+                    load,
+                    smaller_request.count_in_time_of(request, count),
                     _tcp_settings(smaller_request.topology, routing, rate_mbit, queue, how),
                     events,
                 )

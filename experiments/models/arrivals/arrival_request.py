@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy
 
@@ -40,14 +41,13 @@ class ArrivalRequest:
     pattern: str
     sizes: str
     seed: int
-    cable_bps: float  # goodput of each cable, which the load refers to
+    cable_bps: float  # goodput of a cable
+    load_of: str = CABLES  # what a load is a share of: the capacity of all cables or servers
 
-    def drawn(
-        self, load: float, load_of: str, count: int, capacity_bps: float | None = None
-    ) -> tuple[Arrivals, Window]:
+    def drawn(self, load: float, count: int, seed: int | None = None) -> tuple[Arrivals, Window]:
         """Return about `count` flows of a load, and the window in which the measured ones start.
 
-        `capacity_bps` is the result of `capacity_bps(load_of)`, if the caller has it.
+        Flows of another seed than the request's have the load of the same capacity.
         """
         sizes, least = sizes_of(self.sizes), self.least_count()
         require(
@@ -55,8 +55,7 @@ class ArrivalRequest:
             f"the load that {count} flows of {sizes.name} offer is random, because a few flows "
             f"are very large: use at least --count {least}",
         )
-        capacity_bps = capacity_bps or self.capacity_bps(load_of)
-        lasting_s = count * sizes.mean_bytes * 8 / (load * capacity_bps)
+        lasting_s = count * sizes.mean_bytes * 8 / (load * self.capacity_bps)
         workload = Workload(
             pattern=self.pattern,
             arrivals="poisson",
@@ -66,31 +65,33 @@ class ArrivalRequest:
             warm_up_s=WARM_UP * lasting_s,
             cool_down_s=COOL_DOWN * lasting_s,
         )
-        return poisson_arrivals(
-            self.topology, workload, self.seed, capacity_bps
-        ), measurement_window(workload)
+        seed = self.seed if seed is None else seed
+        arrivals = poisson_arrivals(self.topology, workload, seed, self.capacity_bps)
+        return arrivals, measurement_window(workload)
 
     def least_count(self) -> int:
         """Return the number of flows from which their load is close to the requested one."""
         sizes = sizes_of(self.sizes)
         return math.ceil(sizes.most_bytes / 2 / sizes.mean_bytes / MEASURED / MOST_OFF)
 
-    def count_in_time_of(self, other: ArrivalRequest, count: int, load_of: str) -> int:
+    def count_in_time_of(self, other: ArrivalRequest, count: int) -> int:
         """Return the number of flows in the time of `count` flows of another network.
 
         The load is the same; the result is at least `least_count`.
         """
-        share = self.capacity_bps(load_of) / other.capacity_bps(load_of)
+        share = self.capacity_bps / other.capacity_bps
         return max(round(count * share), self.least_count())
 
-    def capacity_bps(self, load_of: str) -> float:
-        """Return the capacity that the load refers to: of all cables, or of all servers' ports."""
-        if load_of == SERVERS:
+    @cached_property
+    def capacity_bps(self) -> float:
+        """The capacity that a load is a share of."""
+        if self.load_of == SERVERS:
             ports = self.topology.servers * self.topology.ports
             links = cabled_links(self.topology)
             return float(total_rate(self.topology, links[links < ports])) * self.cable_bps
         require(
-            load_of == CABLES, f"the load is a share of {CABLES} or {SERVERS}, not of {load_of!r}"
+            self.load_of == CABLES,
+            f"the load is a share of {CABLES} or {SERVERS}, not of {self.load_of!r}",
         )
         demand = demand_of(self.topology, Workload(self.pattern, duration_s=1.0), self.seed)
         pairs = draw_pairs(demand, SAMPLE, numpy.random.default_rng(self.seed))

@@ -15,7 +15,6 @@ flow, the third the queues that a small flow meets.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy
@@ -55,7 +54,8 @@ class FlowSamples(NamedTuple):
 
 def simulate_samples(
     request: ArrivalRequest,
-    drawn: tuple[float, str, int],
+    load: float,
+    count: int,
     tcp: TcpParameters,
     *,
     most_samples: int,
@@ -70,8 +70,8 @@ def simulate_samples(
     ----------
     request : ArrivalRequest
         The small network, and what its flows are like.
-    drawn : tuple
-        Load, what it is a share of, and number of flows (`ArrivalRequest.drawn`).
+    load, count
+        Load, and number of flows of a simulation (`ArrivalRequest.drawn`).
     tcp, choice
         Parameters of TCP, and choice of paths (`simulate_by_tcp`, `simulate`).
     most_samples : int
@@ -81,28 +81,30 @@ def simulate_samples(
     """
     found: list[FlowSamples] = []
     events = samples = 0
-    seeds = numpy.random.default_rng([request.seed, drawn[2]])
-    capacity_bps = request.capacity_bps(drawn[1])
+    topology, routing = request.topology, request.routing
+    seeds = numpy.random.default_rng([request.seed, count])
     while not found or (
         samples < most_samples and events * (len(found) + 1) / len(found) <= most_events
     ):
-        one = replace(request, seed=int(seeds.integers(1 << 31)))
+        seed = int(seeds.integers(1 << 31))
         fluid = simulate(
-            one.topology,
-            one.routing,
-            *one.drawn(*drawn, capacity_bps),
-            one.cable_bps,
+            topology,
+            routing,
+            *request.drawn(load, count, seed),
+            request.cable_bps,
             choice=choice,
-            seed=one.seed,
+            seed=seed,
             records_limits=True,
         )
         if not found:
-            _require_events(one.topology, fluid, tcp, most_events)
-        found.append(flow_samples(one.topology, fluid, one.routing, tcp, one.seed))
+            _require_events(topology, fluid, tcp, most_events)
+        found.append(flow_samples(topology, fluid, routing, tcp, seed))
         events += found[-1].events
         samples += len(found[-1].excess_s)
-        spec = one.topology.spec
-        require(samples > 0, f"no flow of {spec} has paths in both directions: use another network")
+        require(
+            samples > 0,
+            f"no flow of {topology.spec} has paths in both directions: use another network",
+        )
     return FlowSamples(
         volume_bytes=numpy.concatenate([one.volume_bytes for one in found]),
         limiting=numpy.concatenate([one.limiting for one in found]),
@@ -214,9 +216,7 @@ def drawn_excess_s(
     )
     wanted = _feature_points(volume_bytes, limiting, fluid_slowdown, random)
     tree, similar = KDTree(sampled), min(SIMILAR, len(sampled))
-    rank = random.integers(
-        1, similar + 1, len(wanted)
-    )  # rank of the drawn sample among the nearest
+    rank = random.integers(1, similar + 1, len(wanted))  # of the drawn one among the nearest
     found = numpy.empty(len(wanted))
     for number in range(1, similar + 1):
         of_rank = rank == number

@@ -43,7 +43,8 @@ class SmallerNetwork(NamedTuple):
     """A network whose packet simulations show what packets add to the fluid model."""
 
     request: ArrivalRequest
-    drawn: tuple[float, str, int]  # load, what it is a share of, and number of flows
+    load: float
+    count: int  # number of flows in a simulation
     tcp: TcpParameters
     most_events: float
 
@@ -62,7 +63,8 @@ def arrival_results(
         began = time.perf_counter()
         samples = simulate_samples(
             smaller.request,
-            smaller.drawn,
+            smaller.load,
+            smaller.count,
             smaller.tcp,
             most_samples=max(FEW_SAMPLES, len(flows[0].start_s)),
             most_events=smaller.most_events,

@@ -22,7 +22,7 @@ from pillarbox.experiments.apps.papers.shared.draws import (
     simulation_runs,
 )
 from pillarbox.experiments.apps.papers.shared.figure import Claim, Made, figure, point, verdict
-from pillarbox.experiments.models.arrivals.arrival_request import CABLES, ArrivalRequest
+from pillarbox.experiments.models.arrivals.arrival_request import ArrivalRequest
 from pillarbox.experiments.models.arrivals.simulated_arrivals import (
     goodput_bps,
     routing_header_bytes,
@@ -79,13 +79,13 @@ def measure(
     large, small = (parse(one) for one in (spec, smaller))
     seed = int(random.integers(1_000_000))
     request, of_smaller = _request(large, seed), _request(small, seed)
-    flows = request.drawn(load, CABLES, count)
+    flows = request.drawn(load, count)
     fluid = simulate(large, "", *flows, request.cable_bps, seed=seed, records_limits=True)
     tcp = _tcp(large)
     by_packets = simulate_by_tcp(large, fluid, "", tcp, seed)
-    drawn = load, CABLES, of_smaller.count_in_time_of(request, count, CABLES)
+    smaller_count = of_smaller.count_in_time_of(request, count)
     samples = simulate_samples(
-        of_smaller, drawn, _tcp(small), most_samples=count, most_events=MOST_EVENTS
+        of_smaller, load, smaller_count, _tcp(small), most_samples=count, most_events=MOST_EVENTS
     )
     found = {PACKETS: by_packets, ESTIMATE: estimate_tails(large, fluid, tcp, samples, seed)}
     volumes = fluid.arrivals.volume_bytes

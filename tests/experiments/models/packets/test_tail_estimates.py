@@ -6,7 +6,7 @@ import numpy
 import pytest
 
 from pillarbox import topos
-from pillarbox.experiments.models.arrivals.arrival_request import CABLES, ArrivalRequest
+from pillarbox.experiments.models.arrivals.arrival_request import ArrivalRequest
 from pillarbox.experiments.models.arrivals.simulated_arrivals import (
     ArrivalSimulation,
     goodput_bps,
@@ -36,7 +36,7 @@ def request_of(network: topos.Topology, seed: int = 1) -> ArrivalRequest:
 
 def fluid_simulation(load: float, count: int = 400) -> ArrivalSimulation:
     request = request_of(BCUBE)
-    flows = request.drawn(load, CABLES, count)
+    flows = request.drawn(load, count)
     return simulate(BCUBE, "", *flows, request.cable_bps, records_limits=True)
 
 
@@ -66,7 +66,7 @@ def test_tail_grows_with_the_load() -> None:
     tails = []
     for load in (0.2, 0.5, 0.8):
         fluid = fluid_simulation(load, 2000)
-        samples = simulate_samples(request_of(SMALLER), (load, CABLES, 500), TCP, **LIMITS)
+        samples = simulate_samples(request_of(SMALLER), load, 500, TCP, **LIMITS)
         found = estimate_tails(BCUBE, fluid, TCP, samples, 1)
         assert (found.slowdown >= 1).all()
         tails.append(numpy.quantile(found.slowdown, 0.99))
@@ -99,9 +99,8 @@ def test_flow_without_a_path_has_no_estimate() -> None:
 
 
 def samples_with(samples: int, events: float) -> FlowSamples:
-    drawn = 0.5, CABLES, 400
     limits = {"most_samples": samples, "most_events": events}
-    return simulate_samples(request_of(SMALLER), drawn, TCP, **limits)
+    return simulate_samples(request_of(SMALLER), 0.5, 400, TCP, **limits)
 
 
 def test_simulations_are_repeated_with_other_flows_until_samples_or_events_suffice() -> None:
@@ -140,12 +139,21 @@ def test_each_of_many_equal_flows_is_drawn() -> None:
     assert len(set(found.tolist())) > 500
 
 
+def test_other_flows_have_the_load_of_the_same_capacity() -> None:
+    request = request_of(SMALLER)
+    own, other = request.drawn(0.5, 400), request.drawn(0.5, 400, 2)
+    assert own[1] == other[1]
+    assert own[0].start_s[0] != other[0].start_s[0]
+    again = request.drawn(0.5, 400, request.seed)
+    assert again[0].start_s.tolist() == own[0].start_s.tolist()
+
+
 def test_the_smaller_network_has_the_same_load_for_the_same_time() -> None:
     large, small = request_of(BCUBE), request_of(SMALLER)
-    count = small.count_in_time_of(large, 5000, CABLES)
-    of_large, of_small = large.drawn(0.5, CABLES, 5000), small.drawn(0.5, CABLES, count)
+    count = small.count_in_time_of(large, 5000)
+    of_large, of_small = large.drawn(0.5, 5000), small.drawn(0.5, count)
     assert of_small[1].lasting_s == pytest.approx(of_large[1].lasting_s, rel=0.01)
-    assert small.count_in_time_of(large, 100, CABLES) == small.least_count()
-    small.drawn(0.5, CABLES, small.least_count())
+    assert small.count_in_time_of(large, 100) == small.least_count()
+    small.drawn(0.5, small.least_count())
     with pytest.raises(PillarboxError, match=f"--count {small.least_count()}"):
-        small.drawn(0.5, CABLES, small.least_count() - 1)
+        small.drawn(0.5, small.least_count() - 1)
