@@ -19,14 +19,14 @@ SUFFIXES = (".py", ".c", ".h")  # files of a package that are code
 def code_digest(*modules: str, without: tuple[str, ...] = (), imports: bool = False) -> str:
     """Return a hash of the code of modules and packages, without comments and docstrings.
 
-    It is the same for all versions of Python. The packages `without` are left out. With `imports`,
-    it includes the product's modules that these import, directly or not; of a package, only what is
-    imported by name.
+    It is the same for all versions of Python. With `imports`, it includes the product's modules
+    that these import, directly or not; of a package, only what is imported by name. The packages
+    `without` are left out, except modules of them that `modules` names.
     """
     left_out = {_module_file(name).parent for name in without}
     keys: dict[Path, str] = {}
     for name in modules:
-        keys |= {one: key for one, key in _files(name) if left_out.isdisjoint(one.parents)}
+        keys |= _files(name, left_out)
     to_follow = list(keys) if imports else []
     for file in to_follow:  # also those added meanwhile
         for name, one in _imported_files(file, file.stat().st_mtime_ns):
@@ -53,15 +53,16 @@ def _module_file(module: str) -> Path:
     return Path(str(importlib.import_module(module).__file__))
 
 
-def _files(module: str) -> Iterator[tuple[Path, str]]:
-    """Yield a module's file, or all files of code of a package, with a name for each."""
+def _files(module: str, left_out: set[Path]) -> dict[Path, str]:
+    """Return a module's file, or all files of code of a package, with a name for each."""
     file = _module_file(module)
     if file.name != "__init__.py":
-        yield file, module
-        return
-    for one in file.parent.rglob("*"):
-        if one.suffix in SUFFIXES:
-            yield one, f"{module}/{one.relative_to(file.parent).as_posix()}"
+        return {file: module}
+    return {
+        one: f"{module}/{one.relative_to(file.parent).as_posix()}"
+        for one in file.parent.rglob("*")
+        if one.suffix in SUFFIXES and left_out.isdisjoint(one.parents)
+    }
 
 
 @cache

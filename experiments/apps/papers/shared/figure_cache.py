@@ -23,17 +23,18 @@ from pillarbox.experiments.models.simulator.sweeps import simulation_digest
 from pillarbox.experiments.runs.reporting.reproduced.result import Reproduction, Settings
 from pillarbox.experiments.runs.trials.manifest import machine, moment, versions
 
-# packages and modules on which results of live figures depend
+# code on which results of live figures depend, besides what it imports
 LIVE_CODE = (
     *("pillarbox.topos", "pillarbox.hosts"),
     *(
         f"pillarbox.experiments.{part}"
         for part in (
-            *("models", "lab", "runs.plans", "runs.trials", "runs.trust", "apps.papers.shared"),
+            *("lab", "models.simulator", "runs.plans", "runs.trials", "runs.trust"),
             *("runs.reporting.overlay", "runs.reporting.long_flows"),  # simulations of live trials
         )
     ),
 )
+NO_INFLUENCE = ("pillarbox.experiments.base", "pillarbox.experiments.runs.reporting")
 CODE_DIGITS = 10  # length of a digest of code on the page of results
 # machine properties recorded with a figure
 SHOWN = ("processor", "processors", "memory_kib", "kernel", "system")
@@ -43,7 +44,7 @@ def code_of(figure: Figure) -> str:
     """Return a short digest of the code and the data on which the figure's numbers depend."""
     module = figure.make.__module__
     if figure.live:
-        code = code_digest(*LIVE_CODE, module.rpartition(".")[0])
+        code = code_digest(*LIVE_CODE, module, without=NO_INFLUENCE, imports=True)
     else:
         code = simulation_digest(module)
     return _digest(figure.name, code, figure.data)[:CODE_DIGITS]
