@@ -33,7 +33,7 @@ All commands of `pillarbox` by task. `./pillarbox COMMAND --help` adds examples.
 ./pillarbox path dcell,4,1 0.0 4.3
 ```
 
-Live labs, and commands that enter one, need root: `sudo ./pillarbox up dcell,4,1`.
+Live labs are fastest with root, `sudo ./pillarbox up dcell,4,1`; most commands also run [without](install.md#without-root).
 `pillarbox setup completion` installs shell completion, and `pillarbox setup man` the man pages.
 
 ## Commands with similar purposes

@@ -12,9 +12,10 @@ taken first. So processors are busy while live tests wait, and the last tests to
 Tests marked `alone` or `long` run one at a time after all workers have ended. Tests marked
 `in_turn` run in parallel with other tests, but not with each other.
 
-The kernel may drop a packet of one test because of the load of another. So a test marked `root` or
-`in_turn` that fails in parallel runs once more, alone, and that result counts; the summary names
-the test and prints the first failure. At most `REPEATED` tests are repeated.
+The kernel may drop a packet of one test because of the load of another, or of another machine on
+the same processors. So a test marked `root`, `in_turn` or `alone` that fails runs once more, alone,
+and that result counts; the summary names the test and prints the first failure. At most `REPEATED`
+tests are repeated.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from multiprocessing.context import ForkProcess
 from typing import Any
 
 import pytest
+from _pytest.runner import runtestprotocol
 
 from pillarbox.hosts.linux.calls import die_with_parent
 
@@ -102,7 +104,7 @@ class Shares:
 
 
 class Repeats:
-    """Pytest plugin with the tests that failed in parallel and run again, and their failures."""
+    """Pytest plugin that runs failed tests again, with the tests and their first failures."""
 
     def __init__(self) -> None:
         self.failed: dict[pytest.Item, pytest.TestReport] = {}
@@ -110,17 +112,33 @@ class Repeats:
     def holds_back(self, item: pytest.Item, reports: list[pytest.TestReport]) -> bool:
         """Return whether a test runs again, so that these reports of it do not count."""
         failure = next((report for report in reports if report.failed), None)
-        if failure is None or len(self.failed) == REPEATED:
+        if failure is None or item in self.failed or len(self.failed) == REPEATED:
             return False
-        if not _is_marked(item, "root", "in_turn"):
+        if not _is_marked(item, "root", "in_turn", "alone"):
             return False
         self.failed[item] = failure
+        return True
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(
+        self, item: pytest.Item, nextitem: pytest.Item | None
+    ) -> bool | None:
+        """Run a test marked `alone`, and if it fails once more, with new fixtures."""
+        if not _is_marked(item, "alone"):
+            return None
+        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        reports = runtestprotocol(item, nextitem=nextitem, log=False)
+        if self.holds_back(item, reports):
+            item.session._setupstate.teardown_exact(None)
+            reports = runtestprotocol(item, nextitem=nextitem, log=False)
+        _log(item.config, reports)
+        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Print the first failures of the tests that ran again."""
         if self.failed:
-            terminalreporter.section("failed beside other tests, then ran again alone")
+            terminalreporter.section("failed at first, then ran again alone")
         for item, failure in self.failed.items():
             terminalreporter.write_line(f"{item.nodeid}:")
             terminalreporter.write_line(failure.longreprtext)

@@ -26,6 +26,20 @@ def who():
 def test_alone():
     assert os.getpid() == COLLECTED_BY
 
+@pytest.fixture(scope="module")
+def once():
+    if not os.path.exists(ONCE):
+        open(ONCE, "x").close()
+        raise OSError("the first time")
+
+@pytest.mark.alone
+def test_wrong_once(once, who):
+    assert who == COLLECTED_BY
+
+@pytest.mark.alone
+def test_wrong_twice():
+    raise AssertionError("alone and wrong")
+
 @pytest.mark.parametrize("number", range(20))
 def test_beside(number, who, tmp_path):
     assert os.getppid() == COLLECTED_BY and os.getpid() == who
@@ -83,15 +97,18 @@ def test_outcomes_are_those_of_a_run_in_turn_but_for_a_death(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    pytester.makepyfile(f"HELD = {str(pytester.path / 'held')!r}\n{THEIRS}")
+    names = f"HELD, ONCE = {str(pytester.path / 'held')!r}, {str(pytester.path / 'once')!r}"
+    pytester.makepyfile(f"{names}\n{THEIRS}")
     options = ("-p", "tests.harness.forked_tests", "-p", "no:cacheprovider", "-W", "ignore")
     done = pytester.runpytest_subprocess("--side-by-side=3", "--durations=2", *options)
-    done.assert_outcomes(passed=34, failed=3, skipped=1)
+    done.assert_outcomes(passed=35, failed=4, skipped=1)
     done.stdout.fnmatch_lines_random(
         [
             "*what it printed*",
             "*the worker process of this test has died*",
-            "*failed beside other tests, then ran again alone*",
+            "*failed at first, then ran again alone*",
+            "*the first time*",
+            "*alone and wrong*",
             "*it ran beside others*",
             "*wrong alone too*",
             "*slowest 2 durations*",

@@ -63,7 +63,7 @@ def secret_from_options(word: str, file: Path | None) -> str:
     "--partner",
     type=(str, click.Path(path_type=Path)),
     metavar="ID FILE.py",
-    help="Second student, whose router runs on half of the servers (lab 9, with --live).",
+    help="Second student, whose router runs on half of the servers (sheet 9: lab 2 with --live).",
 )
 @secret_options
 @click.option(

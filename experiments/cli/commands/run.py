@@ -96,7 +96,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
     help="Wait before each trial until other programs leave the processors idle (at most 10 min).",
 )
 @iteration_options(hidden=True)
-@json_option("experiments", "order", "folder", "trials", "slowdowns", "jobs")
+@json_option("experiments", "order", "sending_s", "folder", "trials", "slowdowns", "jobs")
 def command(
     name: str | None,
     listed: bool,
@@ -124,7 +124,7 @@ def command(
     sudo ./pillarbox run all-to-all --rate-mbit 30 --repeats 5
     sudo ./pillarbox run all-to-all --set systems.0.routing=bsr --set workload.duration_s=5
     sudo ./pillarbox run fct --load 0.3,0.6
-    sudo ./pillarbox run fct --as 1Gbit --set congestion=reno --duration 2
+    sudo ./pillarbox run fct --as 1Gbit --set network=bcube,4,1 --set congestion=reno
     sudo ./pillarbox run training --tp 4 --pp 2 --ep 2
     sudo ./pillarbox run permutation --set network=dcell,4,1 --machines 2
     sudo ./pillarbox run permutation --set network=dcell,4,1 --cluster cluster
@@ -325,7 +325,7 @@ def _print_order(experiment: Experiment, as_json: bool) -> None:
     from pillarbox.experiments.runs.plans.trials import blocks
     from pillarbox.experiments.runs.trials.experiment_run import order_of
 
-    rows, lines = [], []
+    rows, lines, sending_s = [], [], 0.0
     for trial in (trial for block in blocks(experiment) for trial in block):
         order = order_of(experiment, trial)
         system, repeat, flows = trial.system.name, trial.repeat + 1, len(order.flows)
@@ -333,4 +333,15 @@ def _print_order(experiment: Experiment, as_json: bool) -> None:
         rows.append({"system": system, "repeat": repeat, "flows": flows, "faults": faults})
         lines.append(f"{trial.number + 1}. {system}, repeat {repeat}: {flows} flows")
         lines += [f"   {fault}" for fault in faults]
-    answer(as_json, {"order": rows}, "\n".join(lines))
+        sending_s += _sending_s(order)
+    if sending_s:
+        lasts = f"{sending_s / 60:.0f} min" if sending_s >= 90 else f"{sending_s:.0f} s"
+        lines.append(f"They send for {lasts} in all, and each takes some seconds more to start.")
+    answer(as_json, {"order": rows, "sending_s": sending_s or None}, "\n".join(lines))
+
+
+def _sending_s(order: TrialOrder) -> float:
+    """Return for how long a trial's lab sends, in seconds; 0 if that follows from volumes."""
+    workload, k = order.workload, order.trial.system.dilation
+    around_s = workload.warm_up_s + workload.cool_down_s if workload.arrivals else 0.0
+    return k * (workload.duration_s + around_s) if workload.duration_s else 0.0

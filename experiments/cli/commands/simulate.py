@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from pillarbox.experiments.models.packets.simulated_tcp import TcpParameters
-    from pillarbox.experiments.models.workloads.arrivals import Arrivals, Window
     from pillarbox.experiments.runs.trials.records import Run
 
 MOST_FLOWS = 10_000_000
@@ -182,6 +181,12 @@ QUANTILES = ("median", "p95", "p99")
     help="Simulate the flows of a live run and compare both.",
 )
 @click.option(
+    "-o",
+    "--out",
+    type=FILE,
+    help="Write all flows, with completion time and slowdown, to a .csv or .parquet file.",
+)
+@click.option(
     "--figure", type=FILE, help="Draw the comparison of --beside to an .svg or .png file."
 )
 @json_option(
@@ -212,6 +217,7 @@ def command(
     seed: int,
     trace: Path | None,
     beside: Path | None,
+    out: Path | None,
     figure: Path | None,
     as_json: bool,
 ) -> None:
@@ -225,6 +231,7 @@ def command(
     \b
     pillarbox simulate bcube,4,1 --load 0.3 --load 0.6
     pillarbox simulate bcube,4,1 --load 0.3 --sizes cache --rate-mbit 100 --tcp
+    pillarbox simulate bcube,4,1 --load 0.5 --tcp --out flows.csv
     pillarbox simulate bcube,4,1 --routing parallel --choose least-crowded --load 0.6
     pillarbox simulate dcell,4,1 --sizes data-mining --flows hotspot --json
     pillarbox simulate bcube,8,3 --load 0.5 --count 1000000 --smaller bcube,3,3
@@ -235,6 +242,10 @@ def command(
     pillarbox simulate bcube,5,2 --flows permutation --bytes 1000000 --transport mptcp
     pillarbox simulate --beside fct-20260301-101500-seed1 --figure comparison.svg
     """
+    require(
+        out is None or (beside is None and volume_bytes is None),
+        "--out writes arriving flows: leave --beside and --bytes out",
+    )
     if beside:
         require(topology is None, "--beside takes the run's networks: leave SPEC out")
         require(not (loads or trace), "--beside takes the run's flows: leave --load, --trace out")
@@ -281,7 +292,10 @@ def command(
         bulk_settings = (pattern, volume_bytes, rate_mbit, queue, seed)
         _simulate_bulk(topology, routing, bulk_settings, wire, tcp, as_json)
         return
-    from pillarbox.experiments.models.arrivals.arrival_request import ArrivalRequest
+    from pillarbox.experiments.models.arrivals.arrival_request import (
+        ArrivalRequest,
+        arrivals_of_trace,
+    )
     from pillarbox.experiments.models.arrivals.simulated_arrivals import goodput_bps
     from pillarbox.experiments.models.simulator.paths import routing_by_name
     from pillarbox.experiments.runs.reporting.arrival_results import (
@@ -290,8 +304,15 @@ def command(
         arrival_results,
         results_text,
     )
+    from pillarbox.experiments.runs.reporting.flow_files import (
+        flow_table,
+        require_table_file,
+        write_tables,
+    )
 
     require(not (trace and smaller), "--smaller needs random flows: use --load, not --trace")
+    if out:
+        require_table_file(out)
     require(trace is None or not loads, "a trace determines the load: leave --load out")
 
     def request_of(network: Topology) -> ArrivalRequest:
@@ -303,11 +324,11 @@ def command(
     smaller_request = request_of(smaller) if smaller else None
     count = count or (FLOWS_BY_TCP if tcp else FLOWS)
     network = SimulatedNetwork(topology, routing, choice, seed, request.cable_bps, wire)
-    found = []
+    found, tables = [], []
     for load in loads or (None if trace else 0.5,):
         began, samples = time.perf_counter(), None
         if trace:
-            flows = _trace_arrivals(topology, trace)
+            flows = arrivals_of_trace(topology, trace)
         else:
             assert load is not None
             flows = request.drawn(load, count)
@@ -320,8 +341,12 @@ def command(
                     events,
                 )
         drawn_s = round(time.perf_counter() - began, 3)
-        results = arrival_results(network, flows, by_tcp=tcp, smaller=samples)
-        found += [{"load": load, **done, "drawn_s": drawn_s} for done in results]
+        for row, simulated in arrival_results(network, flows, by_tcp=tcp, smaller=samples):
+            found.append({"load": load, **row, "drawn_s": drawn_s})
+            if out:
+                tables.append(flow_table(topology, load, row["of"], simulated))
+    if out:
+        write_tables(tables, out)
     about = {
         "topology": topology.spec,
         "routing": routing or None,
@@ -362,18 +387,6 @@ def _tcp_settings(
     given = {name: value for name, value in how.items() if name != "ecn"}
     given |= {"levels_queue_bytes": of_levels, "marked_from": MARKED_FROM if how["ecn"] else 0.0}
     return TcpParameters(rate_mbit * 1e6, queue_bytes, header=header, **given)
-
-
-def _trace_arrivals(topology: Topology, file: Path) -> tuple[Arrivals, Window]:
-    from pillarbox.experiments.models.workloads.arrivals import Window
-    from pillarbox.experiments.models.workloads.traces import read_trace
-
-    found = read_trace(topology, file)
-    first_s, last_s = float(found.start_s[0]), float(found.start_s[-1])
-    # The window ends one mean interarrival time after the last flow's start; a trace whose flows
-    # all start at the same time lasts one second.
-    until_s = last_s + (last_s - first_s) / len(found.start_s) if last_s > first_s else first_s + 1
-    return found, Window(first_s, until_s)
 
 
 # -- simultaneous flows --------------------------------------------------------------------------

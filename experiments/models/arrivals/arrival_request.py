@@ -1,10 +1,11 @@
-"""Random flows for a requested load: their number, and the capacity that the load refers to."""
+"""Flows to simulate: random ones for a requested load, or those of a trace."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import numpy
 
@@ -23,6 +24,7 @@ from pillarbox.experiments.models.workloads.arrivals import (
 )
 from pillarbox.experiments.models.workloads.demand import demand_of, draw_pairs
 from pillarbox.experiments.models.workloads.sizes import sizes_of
+from pillarbox.experiments.models.workloads.traces import read_trace
 from pillarbox.experiments.models.workloads.workload import SERVERS, Workload
 from pillarbox.topos.base.errors import require
 from pillarbox.topos.base.topology import Topology
@@ -96,3 +98,13 @@ class ArrivalRequest:
         demand = demand_of(self.topology, Workload(self.pattern, duration_s=1.0), self.seed)
         pairs = draw_pairs(demand, SAMPLE, numpy.random.default_rng(self.seed))
         return cable_capacity_bps(self.topology, self.routing, pairs, self.cable_bps)
+
+
+def arrivals_of_trace(topology: Topology, file: Path) -> tuple[Arrivals, Window]:
+    """Return the flows of a trace file, and a window in which all of them start."""
+    found = read_trace(topology, file)
+    first_s, last_s = float(found.start_s[0]), float(found.start_s[-1])
+    # The window ends one mean interarrival time after the last flow's start; a trace whose flows
+    # all start at the same time lasts one second.
+    until_s = last_s + (last_s - first_s) / len(found.start_s) if last_s > first_s else first_s + 1
+    return found, Window(first_s, until_s)

@@ -55,8 +55,11 @@ def arrival_results(
     *,
     by_tcp: bool = False,
     smaller: SmallerNetwork | None = None,
-) -> Iterator[dict[str, Any]]:
-    """Simulate arriving flows as fluids and by the other models; yield the results of each."""
+) -> Iterator[tuple[dict[str, Any], ArrivalSimulation]]:
+    """Simulate arriving flows as fluids and by the other models; yield the results of each.
+
+    Results are a summary for the tables, and the simulated flows.
+    """
     topology, routing, choice, seed, cable_bps, tcp = network
     samples, samples_s = None, 0.0
     if smaller is not None:  # first, because it may be refused
@@ -81,23 +84,23 @@ def arrival_results(
         seed=seed,
         records_limits=samples is not None,
     )
-    yield _result_row(FLUID, fluid, began)
+    yield _result_row(FLUID, fluid, began), fluid
     if by_tcp:
         began = time.perf_counter()
-        yield _result_row(
-            transport_name(tcp), simulate_by_tcp(topology, fluid, routing, tcp, seed), began
-        )
+        by_packets = simulate_by_tcp(topology, fluid, routing, tcp, seed)
+        yield _result_row(transport_name(tcp), by_packets, began), by_packets
     if smaller is not None and samples is not None:
         began = time.perf_counter() - samples_s
         found = estimate_tails(topology, fluid, tcp, samples, seed)
         of_fluids = ("carried", "active_before", "active_after")
-        yield _result_row(ESTIMATE, found, began) | {
+        row = _result_row(ESTIMATE, found, began) | {
             "loads": found.loads._asdict() | dict.fromkeys(of_fluids),
             "most_active": None,
             "smaller": smaller.request.topology.spec,
             "packet_simulations": samples.simulations,
             "samples": len(samples.excess_s),
         }
+        yield row, found
 
 
 def transport_name(tcp: TcpParameters) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pandas
 import pytest
 from click.testing import CliRunner, Result
 
@@ -70,6 +71,22 @@ def test_a_smaller_network_estimates_tails() -> None:
     assert "packets were simulated in bcube,3,1" in run(*asked).stdout
 
 
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_flows_are_written_to_a_file(tmp_path: Path, suffix: str) -> None:
+    file = tmp_path / f"flows.{suffix}"
+    asked = ["bcube,4,1", "--load", "0.3", "--load", "0.5", "--count", "600", "--sizes", "cache"]
+    said = run(*asked, "--tcp", "--out", str(file), "--json").stdout
+    flows = pandas.read_csv(file) if suffix == "csv" else pandas.read_parquet(file)
+    assert flows["source"].str.fullmatch(r"\d\.\d\.bcube").all()
+    for one in json.loads(said)["simulations"]:
+        own = flows[(flows["load"] == one["load"]) & (flows["of"] == one["of"])]
+        assert len(own) == one["flows"]
+        slowdown = own["slowdown"][own["measured"]]
+        assert len(slowdown) == one["counted"]
+        assert slowdown.mean() == pytest.approx(one["slowdown"][-1]["mean"])
+        assert (own["completion_s"] > 0).all()
+
+
 def test_an_overload_is_named() -> None:
     said = run("tree,4,4", "--flows", "hotspot", "--load", "0.9", "--count", "2000").stdout
     assert "busiest link is overloaded" in said
@@ -102,6 +119,10 @@ def test_an_overload_is_named() -> None:
         ),
         (["bcube,4,1", "--tcp", "--subflows", "2"], "add --transport mptcp"),
         (["tree,4,2", "--transport", "mptcp"], "have one port: Multipath TCP needs"),
+        (["bcube,4,1", "--out", "flows.xlsx"], r"ends in \.csv or \.parquet, not flows\.xlsx"),
+        (["bcube,4,1", "--out", "no/flows.csv"], "cannot be written"),
+        (["bcube,4,1", "--bytes", "9", "--out", "flows.csv"], "leave --beside and --bytes out"),
+        (["--beside", "run", "--out", "flows.csv"], "leave --beside and --bytes out"),
         (["--beside", "run", "--transport", "mptcp"], "leave --transport out"),
         (["--beside", "run", "--smaller", "bcube,3,1"], "leave --smaller out"),
     ],

@@ -261,6 +261,24 @@ def test_what_cannot_arrive_is_refused(
 
 
 @pytest.mark.parametrize(
+    ("arguments", "lasts_s"),
+    [
+        (["quick"], 2 * 4),
+        (["fct", "--repeats", "1", "--set", "network=bcube,4,1"], 2 + 10 + 1),
+        # 50 and 100 times slower
+        (["fct", "--repeats", "1", "--set", "network=bcube,4,1", "--as", "1Gbit", "--set",
+          "congestion=reno", "--duration", "2"], 150 * (2 + 2 + 1)),
+        (["all-to-all"], None),  # as long as the volumes take
+    ],
+)  # fmt: skip
+def test_a_dry_run_tells_how_long_the_trials_send(
+    arguments: list[str], lasts_s: float | None
+) -> None:
+    done = CliRunner().invoke(command, [*arguments, "--dry-run", "--json"])
+    assert json.loads(done.stdout)["sending_s"] == lasts_s
+
+
+@pytest.mark.parametrize(
     ("arguments", "told"),
     [
         (["fct", "--load", "1.5"], "above 0 and below 1, not 1.5"),
