@@ -7,7 +7,10 @@ import click
 
 @click.command(context_settings={"ignore_unknown_options": True, "help_option_names": ["--help"]})
 @click.option(
-    "--all", "everything", is_flag=True, help="Run Pillarbox's long tests as well (about three hours)."
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Run Pillarbox's long tests as well (about three hours).",
 )
 @click.option("--static", is_flag=True, help="Check only format, style, types and import rules.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[PYTEST ARGUMENTS]")

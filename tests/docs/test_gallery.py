@@ -18,7 +18,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 RECORDINGS = sorted(DOCS.glob("gallery/*.json.gz"))
 MOST_BYTES = 400_000  # maximum size of a recording's page
 PHONE = 390, 844  # width and height of the window, in pixels
-BROWSER_S = 60.0  # timeout of the visit, in seconds
+BROWSER_S = 300.0  # timeout of the visit, in seconds
 
 
 @pytest.fixture

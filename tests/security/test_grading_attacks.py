@@ -50,6 +50,7 @@ DPillarSP.send = send
 @pytest.fixture(autouse=True)
 def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(child, "DECISION_S", 30.0)  # a busy machine's right answers are right
+    monkeypatch.setattr(child, "PATIENCE_S", 300.0)
 
 
 @pytest.fixture

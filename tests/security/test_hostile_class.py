@@ -125,6 +125,7 @@ def test_every_honest_student_has_the_marks_and_every_hostile_one_a_sentence(
     who: str, honest: int, hostile: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(child, "DECISION_S", 10.0)  # a busy machine's right answers are right
+    monkeypatch.setattr(child, "PATIENCE_S", 300.0)
     hand_in(folder / "in", honest, hostile)
     grade(folder, AS[who])
     held(folder, honest, hostile)

@@ -246,7 +246,7 @@ def test_addresses_share_the_places_of_pages(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_who_takes_nothing_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admission, "SLOWEST_S", 0.2)
+    monkeypatch.setattr(admission, "SLOWEST_S", 1.0)
     ended: list[str] = []
 
     async def stream(asked: web.Request, admitting: Admission) -> web.StreamResponse:

@@ -24,8 +24,9 @@ from pillarbox.experiments.base.text import printable
 from pillarbox.topos.base.errors import PillarboxError
 
 PROGRAM = Path(__file__).with_name("sealed.py")
-DECISION_S = 2.0  # wall time limit of one answer of the student's code, in seconds
-PATIENCE_S = 30.0  # wall time limit of all answers of a student's code, in seconds
+# wall time limits of one answer, and of all answers, of the student's code, in seconds
+DECISION_S, PATIENCE_S = 2.0, 30.0
+SLICE_S = 0.05  # Wall time is counted in slices: pauses of this machine add nothing.
 # CPU time that a child may use after an answer, until the next question, in seconds: more than
 # reading and collecting garbage take
 BACKGROUND_S = 0.5
@@ -180,18 +181,16 @@ class SealedChild:
         self._check_background()
         self._questions += 1
         line = json.dumps({**question, "number": self._questions}) + "\n"
-        began = time.monotonic()
         try:
             self._stream.settimeout(DECISION_S)
             self._stream.sendall(line.encode())
-            answer = json.loads(self._read_line(began + DECISION_S))
+            answer = json.loads(self._read_line())
         except TimeoutError:
             self.stop(f"no answer within {DECISION_S:g} s: it loops or waits")
         except OSError:
             self.stop("its process ended")
         except (ValueError, RecursionError):
             self.stop("its answer is malformed")
-        self._keeper.waited_s += time.monotonic() - began
         self._answered_cpu_s = self._cpu_s()
         if self._keeper.waited_s > PATIENCE_S:
             self.stop(f"all its answers took {PATIENCE_S:g} s")
@@ -248,14 +247,23 @@ class SealedChild:
         self.alive = False
         self._stream.close()
 
-    def _read_line(self, deadline: float) -> bytes:
+    def _read_line(self) -> bytes:
+        """Return the next line of the child; raise TimeoutError if it does not come in time."""
+        waited_s = 0.0
+        self._stream.settimeout(SLICE_S)
         while b"\n" not in self._unread:
             if len(self._unread) > LONGEST_ANSWER:
                 raise ValueError("the answer has no end")
-            self._stream.settimeout(max(0.001, deadline - time.monotonic()))
-            data = self._stream.recv(1 << 16)
-            if not data:
-                raise ConnectionResetError
-            self._unread += data
+            if waited_s > DECISION_S:
+                raise TimeoutError
+            began = time.monotonic()
+            with suppress(TimeoutError):
+                data = self._stream.recv(1 << 16)
+                if not data:
+                    raise ConnectionResetError
+                self._unread += data
+            passed_s = min(time.monotonic() - began, 2 * SLICE_S)
+            waited_s += passed_s
+            self._keeper.waited_s += passed_s
         line, _, self._unread = self._unread.partition(b"\n")
         return line

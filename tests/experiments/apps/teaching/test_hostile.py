@@ -305,8 +305,10 @@ def answer():
 
 @pytest.mark.parametrize(("background_s", "is_killed"), [(0.02, False), (0.55, True)])
 def test_a_child_that_computes_after_its_answer_is_killed(
-    background_s: float, is_killed: bool
+    background_s: float, is_killed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if not is_killed:
+        monkeypatch.setattr(child, "BACKGROUND_S", 5.0)  # it goes on until the next question
     with ChildKeeper(BACKGROUND, [], [], unsealed=True) as keeper:
         one = keeper.child()
         question = {"call": "answer", "arguments": []}

@@ -1,5 +1,6 @@
 """Whatever a student's file does, the grader ends soon, says what happened, and stays whole."""
 
+import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,10 @@ import os, sys
 def echo(value): return value
 def loop():
     while True: pass
+def later(seconds):
+    import time
+    time.sleep(seconds)
+    return seconds
 def sleep():
     import time
     time.sleep(60)
@@ -220,6 +225,19 @@ def test_points_got_before_a_stop_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     assert first.got == 20 * 10 / 40  # five addresses, and five numbers between them
     assert first.why.startswith("stopped at bcube,4,1, address(")
     assert [mark.got for mark in others] == [35, 20, 10]
+
+
+def test_pauses_of_the_machine_are_not_the_students(
+    keeper: ChildKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each look at the clock is 10 s after the last one, as if the machine had slept."""
+    pauses = itertools.count(step=10)
+    monkeypatch.setattr(child.time, "monotonic", lambda: float(next(pauses)))
+    monkeypatch.setattr(child, "DECISION_S", 2.0)
+    assert call(keeper, "later", 0.3) == 0.3
+    assert keeper.waited_s < 2.0
+    with pytest.raises(ChildKilled, match="no answer within 2 s"):
+        call(keeper, "sleep")
 
 
 def test_slow_answers_end_as_well(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -189,7 +189,7 @@ def test_a_delay_is_kept(spec: str) -> None:
             ip, ideal = "10.9.0.2", 10.0
         round_trips_ms(h0, ip, count=2)  # ARP
         waits = round_trips_ms(h0, ip)
-        assert len(waits) == 20
+        assert len(waits) in (19, 20)  # ping does not wait long for the last answer
         assert ideal <= min(waits) < 1.5 * ideal, waits
 
 

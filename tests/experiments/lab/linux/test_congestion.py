@@ -23,6 +23,8 @@ from pillarbox.experiments.runs.trials import control_trials
 from pillarbox.hosts.linux.calls import in_new_namespace
 from pillarbox.topos.base.errors import PillarboxError
 
+pytestmark = pytest.mark.in_turn  # the kernel's names of controls are the whole machine's
+
 MOST_LINES = 80
 WHOLE = """#include "control.h"
 SEC("struct_ops/ssthresh") __u32 BPF_PROG(after_loss, struct sock *sk)
