@@ -139,7 +139,7 @@ def test_a_lab_grows_and_its_frames_are_captured(
         assert lab.shrink(2).servers == len(lab) == 2
         with pytest.raises(PillarboxError, match="number of servers must be above 0"):
             lab.grow(0)
-        with lab.capture(tmp_path / "x.pcapng", ["0.0"], heart_beats=False) as capture:
+        with lab.capture(tmp_path / "x.pcapng", ["0.0"], heartbeats=False) as capture:
             assert lab.ping("0.0", "0.1").ms
         assert capture.wait().frames >= 2
         with pytest.raises(PillarboxError, match="exists: name another file, or set overwrite"):

@@ -28,7 +28,7 @@ def code_digest(*modules: str, without: tuple[str, ...] = (), imports: bool = Fa
     for name in modules:
         keys |= _files(name, left_out)
     to_follow = list(keys) if imports else []
-    for file in to_follow:  # also those added meanwhile
+    for file in to_follow:  # The list grows.
         for name, one in _imported_files(file, file.stat().st_mtime_ns):
             if one not in keys and left_out.isdisjoint(one.parents):
                 keys[one] = name

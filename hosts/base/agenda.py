@@ -18,8 +18,8 @@ class Agenda:
     bounded by the number of names.
 
     >>> agenda = Agenda()
-    >>> agenda.set("heart-beat", 1.0, lambda now: [])
-    >>> agenda.set("heart-beat", 2.0, lambda now: [])
+    >>> agenda.set("heartbeat", 1.0, lambda now: [])
+    >>> agenda.set("heartbeat", 2.0, lambda now: [])
     >>> agenda.next_at, len(list(agenda.due(1.5))), len(list(agenda.due(2.0)))
     (2.0, 0, 1)
     """

@@ -13,7 +13,7 @@ PORT = 0  # the only port of a server
 class Direct(HopByHop):
     """Router that sends plain IP out of the only port: every other server is one hop away.
 
-    It sends no heart-beats: a server cannot detect failures among the switches, and the carrier
+    It sends no heartbeats: a server cannot detect failures among the switches, and the carrier
     reports the state of its own cable.
     """
 

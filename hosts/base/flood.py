@@ -2,8 +2,8 @@
 
 A server floods its link state when one of its links changes, and again at each refresh, earlier by
 a random jitter so that servers do not flood simultaneously. After a flood, a server sends no other
-flood for one heart-beat interval, even if its links change; then it floods their current state.
-So a flapping link causes at most one flood per heart-beat interval.
+flood for one heartbeat interval, even if its links change; then it floods their current state.
+So a flapping link causes at most one flood per heartbeat interval.
 
 A new link state is forwarded out of all other ports. If a port leads to a switch, all servers on
 the switch receive the same frame, and none of them forwards it back. A known link state is not
@@ -150,7 +150,7 @@ class Flooding:
         self._sequence = (self._sequence + 1) % SEQUENCES
         before, self._advertised = self._advertised, router.neighbours.up
         self.states.say(self._sequence, self._advertised, now)
-        self._next_flood_s = now + router.timers.heart_beat_s
+        self._next_flood_s = now + router.timers.heartbeat_s
         early = JITTER * router.random.random()
         again = now + router.timers.link_state_refresh_s * (1 - early)
         router.agenda.set("link state", again, self._flood)

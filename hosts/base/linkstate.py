@@ -6,7 +6,7 @@ member, and of no other server. The database determines
 
 - the working links: those that both ends list. For a link that leaves the set of members, only the
   inner end's link state is available and is sufficient. If two servers share two switches, the
-  inner end's port identifies the link. The heart-beats of `neighbours` ensure that a link is up in
+  inner end's port identifies the link. The heartbeats of `neighbours` ensure that a link is up in
   both directions or down;
 - the next hop to each reachable member: Dijkstra's algorithm (Guo 2008, section 4.3.2), which is a
   breadth-first search since each hop costs one. Among several shortest paths it selects the path

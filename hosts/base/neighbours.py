@@ -1,11 +1,11 @@
-"""States of the links to neighbours, from heart-beats, a timeout, and the carrier of ports.
+"""States of the links to neighbours, from heartbeats, a timeout, and the carrier of ports.
 
-A server sends a heart-beat out of every port at each interval, to all servers that the port
-reaches. A neighbour without a heart-beat for the timeout is down. A loss of carrier immediately
+A server sends a heartbeat out of every port at each interval, to all servers that the port
+reaches. A neighbour without a heartbeat for the timeout is down. A loss of carrier immediately
 takes down all neighbours of the port (Guo 2008, section 7.1); when the carrier returns, each
-neighbour is up after its next heart-beat.
+neighbour is up after its next heartbeat.
 
-A heart-beat also lists the servers that its sender hears on that port. A neighbour that this server
+A heartbeat also lists the servers that its sender hears on that port. A neighbour that this server
 hears, but that does not hear this server, is down for both: a link carries packets in both
 directions or is down.
 
@@ -24,9 +24,9 @@ is detected after one timeout.
 
 A network can grow and shrink while it runs (`resize`): a new neighbour counts as heard as well.
 
-Timeouts are detected here, or by a data plane whose kernel program sees every heart-beat without
+Timeouts are detected here, or by a data plane whose kernel program sees every heartbeat without
 delay (`leave_silence_to_others`). In that case this module has no timeouts, and the data plane
-reports silent neighbours (`silence`). A data plane that sends the heart-beats updates their content
+reports silent neighbours (`silence`). A data plane that sends the heartbeats updates their content
 when `revision` changes.
 """
 
@@ -37,7 +37,7 @@ from collections.abc import Collection
 
 from pillarbox.hosts.base.path import Step
 from pillarbox.hosts.base.timers import Timers
-from pillarbox.hosts.wire.messages import HeartBeat
+from pillarbox.hosts.wire.messages import Heartbeat
 from pillarbox.topos.base.topology import Topology
 
 
@@ -55,21 +55,21 @@ class Neighbours:
     ) -> None:
         self.server = server
         self.watched = (
-            watched  # False if servers send no heart-beats: only the carrier shows failures
+            watched  # False if servers send no heartbeats: only the carrier shows failures
         )
         self.timeout_s = timers.neighbour_timeout_s if watched else math.inf
-        self.heart_beat_s = timers.heart_beat_s
+        self.heartbeat_s = timers.heartbeat_s
         self.peers = peers_of(topology, server)
         self._uid_of = topology.uid
         self._carrier = [True] * topology.ports
         steps = _steps(self.peers)
         self._silent_from = dict.fromkeys(steps, now + self.timeout_s)
         self._heard = set(steps)
-        self._deaf: set[Step] = set()  # neighbours that do not receive this server's heart-beats
-        # A neighbour's heart-beats before this time are ignored: sent before its cable was cut.
+        self._deaf: set[Step] = set()  # neighbours that do not receive this server's heartbeats
+        # A neighbour's heartbeats before this time are ignored: sent before its cable was cut.
         self._stale_until: dict[Step, float] = {}
         self._up = set(steps)
-        self.revision = 0  # incremented when the content of this server's heart-beats changes
+        self.revision = 0  # incremented when the content of this server's heartbeats changes
 
     def leave_silence_to_others(self) -> None:
         """Disable this table's timeouts: the data plane calls `silence` for silent neighbours."""
@@ -107,19 +107,19 @@ class Neighbours:
         """All links of the server, up or down."""
         return self._silent_from.keys()
 
-    def heart_beat(self, port: int) -> HeartBeat | None:
-        """Return the heart-beat to send out of a port, None without neighbour or carrier."""
+    def heartbeat(self, port: int) -> Heartbeat | None:
+        """Return the heartbeat to send out of a port, None without neighbour or carrier."""
         if not self.peers[port] or not self._carrier[port]:
             return None
         heard = (peer for peer in self.peers[port] if Step(port, peer) in self._heard)
-        return HeartBeat(port, tuple(self._uid_of(peer) for peer in heard))
+        return Heartbeat(port, tuple(self._uid_of(peer) for peer in heard))
 
     def hears(self, step: Step) -> bool:
-        """Return True if the neighbour's heart-beats were received within the timeout."""
+        """Return True if the neighbour's heartbeats were received within the timeout."""
         return step in self._heard
 
     def hear(self, step: Step, hears_me: bool, now: float) -> Step | None:
-        """Process a neighbour's heart-beat, which says if it receives this server's (`hears_me`).
+        """Process a neighbour's heartbeat, which says if it receives this server's (`hears_me`).
 
         Return the link if its state changed.
         """
@@ -156,11 +156,11 @@ class Neighbours:
 
     def lose(self, step: Step, now: float) -> Step | None:
         """Process a neighbour's message that its cable is cut; return the link if it changed."""
-        self._stale_until[step] = now + self.heart_beat_s
+        self._stale_until[step] = now + self.heartbeat_s
         return self.silence(step, now)
 
     def lost_until(self, step: Step) -> float:
-        """Return the time until which a neighbour's heart-beats may predate its cable cut."""
+        """Return the time until which a neighbour's heartbeats may predate its cable cut."""
         return self._stale_until.get(step, -math.inf)
 
     def time_out(self, now: float) -> list[Step]:
@@ -169,7 +169,7 @@ class Neighbours:
 
     @property
     def next_timeout(self) -> float:
-        """Time of the next neighbour timeout if no further heart-beat arrives."""
+        """Time of the next neighbour timeout if no further heartbeat arrives."""
         return min((self._silent_from[step] for step in self._heard), default=math.inf)
 
     def _update(self, step: Step, now: float) -> Step | None:

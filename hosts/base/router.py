@@ -6,7 +6,7 @@ a packet, or drop it with a reason. A router never reads a clock, sleeps, opens 
 global random source, so the same object runs in a unit test, over a network in memory with virtual
 time, and on a live server.
 
-The base class implements the common parts: heart-beats and link states, timers, counters, and the
+The base class implements the common parts: heartbeats and link states, timers, counters, and the
 place where all malformed packets are dropped and counted. A network's router implements the methods
 under "methods that a network's router overrides". `HopByHop` reduces them to one method, for
 routing by destination only (see docs/writing-a-router.md).
@@ -34,7 +34,7 @@ from pillarbox.hosts.wire.frame import ETH_DCN, Frame
 from pillarbox.hosts.wire.header_layout import WireError
 from pillarbox.hosts.wire.icmp import time_exceeded, unreachable
 from pillarbox.hosts.wire.ipv4 import FlowKey, Ipv4Header, decrement_ttl, flow_key
-from pillarbox.hosts.wire.messages import HeartBeat
+from pillarbox.hosts.wire.messages import Heartbeat
 from pillarbox.hosts.wire.relay_keys import RelayKey
 from pillarbox.hosts.wire.source_route import VERSION as SOURCE_ROUTE_VERSION
 from pillarbox.topos.base.topology import Topology
@@ -55,7 +55,7 @@ RETURNED_PER_S, RETURNED_BURST, RETURNED_BYTES = 500.0, 512, 1480
 class Router:
     """Base class of a server's router: it turns packets, frames and timers into actions."""
 
-    # False if servers send no heart-beats, since the switches do the routing.
+    # False if servers send no heartbeats, since the switches do the routing.
     watches_neighbours: ClassVar[bool] = True
     # True if relays forward plain IP packets by flow, False if by destination only.
     by_flow: ClassVar[bool] = False
@@ -99,7 +99,7 @@ class Router:
         # Changed states: the data plane deletes cached actions that name one of them as `ground`.
         # An action's default ground is its hop (see actions.py), added when the link goes down.
         self.gone: set[Hashable] = set()
-        self._beats_offloaded = False  # True if a data plane sends the heart-beats
+        self._beats_offloaded = False  # True if a data plane sends the heartbeats
         self._timeouts_offloaded = False  # True if a data plane detects heard and silent neighbours
         self.pins: Pinning | None = None  # None without port addresses
         self._servers: dict[int, int | None] = {}  # cache of the server with each IPv4 address
@@ -108,9 +108,9 @@ class Router:
         self._error_limit = Allowance(EXPIRED_PER_S, EXPIRED_BURST, now)
         self._return_limit = Allowance(RETURNED_PER_S, RETURNED_BURST, now)
         if self.watches_neighbours:
-            # Random first delay: servers that start together send heart-beats at different times.
-            first = now + self.random.random() * self.timers.heart_beat_s
-            self.agenda.set("heart-beat", first, self._send_heart_beats)
+            # Random first delay: servers that start together send heartbeats at different times.
+            first = now + self.random.random() * self.timers.heartbeat_s
+            self.agenda.set("heartbeat", first, self._send_heartbeats)
             self.agenda.set("neighbours", self.neighbours.next_timeout, self._check_timeouts)
 
     # -- methods that a data plane calls ---------------------------------------------------------
@@ -140,7 +140,7 @@ class Router:
         """Process a change of a port's carrier."""
         changed = self.neighbours.set_carrier(port, up, now)
         if up and self.watches_neighbours:
-            self.agenda.set("heart-beat", now, self._send_heart_beats)
+            self.agenda.set("heartbeat", now, self._send_heartbeats)
         return self._counted(self._links_changed(changed, now), now)
 
     def resize(self, topology: Topology, now: float) -> list[Action]:
@@ -154,7 +154,7 @@ class Router:
         if self.pins:
             self.pins.resize(topology)
         if self.watches_neighbours:  # reports of the data plane may be late while its ports change
-            self.agenda.set("heart-beat", now, self._send_heart_beats)
+            self.agenda.set("heartbeat", now, self._send_heartbeats)
         actions = self.resized(now)
         self.answers_change()
         return self._counted(actions, now)
@@ -170,12 +170,12 @@ class Router:
         """Time at which the router's next timer expires, for the next call of `poll`."""
         return self.agenda.next_at
 
-    # -- offloading heart-beats to a data plane --------------------------------------------------
+    # -- offloading heartbeats to a data plane --------------------------------------------------
 
-    def leave_heart_beats_to_others(self) -> None:
-        """Let the data plane send periodic heart-beats, `heart_beats` at each interval."""
+    def leave_heartbeats_to_others(self) -> None:
+        """Let the data plane send periodic heartbeats, `heartbeats` at each interval."""
         self._beats_offloaded = True
-        self.agenda.cancel("heart-beat")
+        self.agenda.cancel("heartbeat")
 
     def leave_silence_to_others(self) -> None:
         """Leave neighbour timeouts to the data plane, which calls `heard` and `silence`."""
@@ -183,21 +183,21 @@ class Router:
         self.neighbours.leave_silence_to_others()
         self.agenda.cancel("neighbours")
 
-    def heart_beats(self) -> list[Send]:
-        """Return the heart-beats of all ports; they change with `neighbours.revision`."""
-        beats = ((port, self.neighbours.heart_beat(port)) for port in range(self.topology.ports))
+    def heartbeats(self) -> list[Send]:
+        """Return the heartbeats of all ports; they change with `neighbours.revision`."""
+        beats = ((port, self.neighbours.heartbeat(port)) for port in range(self.topology.ports))
         return [
-            self.message(Step(port, EVERYONE), Protocol.HEART_BEAT, message.pack(), self.uid)
+            self.message(Step(port, EVERYONE), Protocol.HEARTBEAT, message.pack(), self.uid)
             for port, message in beats
             if message and self.watches_neighbours
         ]
 
     def heard(self, step: Step, hears_me: bool, now: float) -> list[Action]:
-        """Process the data plane's report that a neighbour's heart-beats arrive."""
+        """Process the data plane's report that a neighbour's heartbeats arrive."""
         return self._counted(self._update_neighbour(step, hears_me, now), now)
 
     def silence(self, step: Step, now: float) -> list[Action]:
-        """Process the data plane's report that a neighbour sent no heart-beat for the timeout."""
+        """Process the data plane's report that a neighbour sent no heartbeat for the timeout."""
         changed = self.neighbours.silence(step, now)
         return self._counted(self._links_changed([changed], now) if changed else [], now)
 
@@ -249,7 +249,7 @@ class Router:
         raise NotImplementedError
 
     def incoming(self, port: int, peer: int, frame: Frame, now: float) -> list[Action]:
-        """Return the actions for a received frame other than a heart-beat."""
+        """Return the actions for a received frame other than a heartbeat."""
         raise NotImplementedError
 
     def rerouted(self, packet: bytes, flow: FlowKey, destination: int, now: float) -> list[Action]:
@@ -388,40 +388,40 @@ class Router:
         return pinned or self.outgoing(packet, flow, destination, now)
 
     def _process_frame(self, port: int, peer: int, frame: Frame, now: float) -> list[Action]:
-        """Process a received frame: a heart-beat directly, any other frame by `incoming`."""
-        if is_heart_beat(frame):
+        """Process a received frame: a heartbeat directly, any other frame by `incoming`."""
+        if is_heartbeat(frame):
             header, body = DcnHeader.parse(frame.data)
-            return self._receive_heart_beat(port, header, HeartBeat.parse(body), now)
+            return self._receive_heartbeat(port, header, Heartbeat.parse(body), now)
         is_dcn = frame.ethertype == ETH_DCN and frame.data
         if self.pins and is_dcn and frame.data[0] >> 4 == SOURCE_ROUTE_VERSION:
             return self.pins.incoming(frame.data, now)
         return self.incoming(port, peer, frame, now)
 
-    def _receive_heart_beat(
-        self, port: int, header: DcnHeader, message: HeartBeat, now: float
+    def _receive_heartbeat(
+        self, port: int, header: DcnHeader, message: Heartbeat, now: float
     ) -> list[Action]:
-        """Process a heart-beat received from a neighbour."""
+        """Process a heartbeat received from a neighbour."""
         if not self.watches_neighbours:
             return []
-        if self._timeouts_offloaded:  # the data plane handles valid heart-beats and calls `heard`
-            return [Drop("heart-beat of no neighbour")]
+        if self._timeouts_offloaded:  # the data plane handles valid heartbeats and calls `heard`
+            return [Drop("heartbeat of no neighbour")]
         step = Step(port, self.topology.server_of_uid(header.source))
         return self._update_neighbour(step, self.uid in message.heard, now)
 
     def _update_neighbour(self, step: Step, hears_me: bool, now: float) -> list[Action]:
-        """Update the link's state after a neighbour's heart-beat."""
+        """Update the link's state after a neighbour's heartbeat."""
         revision = self.neighbours.revision
         changed = self.neighbours.hear(step, hears_me, now)
         if revision != self.neighbours.revision or (changed and self.neighbours.works(changed)):
-            # Send a heart-beat now: it tells the neighbour that its own heart-beats arrive.
-            self.agenda.set("heart-beat", now, self._send_heart_beats)
+            # Send a heartbeat now: it tells the neighbour that its own heartbeats arrive.
+            self.agenda.set("heartbeat", now, self._send_heartbeats)
         return self._links_changed([changed], now) if changed else []
 
-    def _send_heart_beats(self, now: float) -> list[Action]:
-        """Send heart-beats out of all ports and set the timer for the next interval."""
+    def _send_heartbeats(self, now: float) -> list[Action]:
+        """Send heartbeats out of all ports and set the timer for the next interval."""
         if not self._beats_offloaded:
-            self.agenda.set("heart-beat", now + self.timers.heart_beat_s, self._send_heart_beats)
-        return [*self.heart_beats()]
+            self.agenda.set("heartbeat", now + self.timers.heartbeat_s, self._send_heartbeats)
+        return [*self.heartbeats()]
 
     def _check_timeouts(self, now: float) -> list[Action]:
         """Mark links to silent neighbours as down; set the timer for the next timeout check."""
@@ -480,9 +480,9 @@ class Router:
         return [Deliver(answer)] if is_own else self._route_packet(answer, now)
 
 
-def is_heart_beat(frame: Frame) -> bool:
-    """Return True if a frame is a heart-beat of a neighbour."""
-    return frame.ethertype == ETH_DCN and frame.data[1:2] == _HEART_BEAT
+def is_heartbeat(frame: Frame) -> bool:
+    """Return True if a frame is a heartbeat of a neighbour."""
+    return frame.ethertype == ETH_DCN and frame.data[1:2] == _HEARTBEAT
 
 
-_HEART_BEAT = bytes([Protocol.HEART_BEAT])
+_HEARTBEAT = bytes([Protocol.HEARTBEAT])

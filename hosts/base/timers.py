@@ -15,8 +15,8 @@ from pillarbox.topos.base.topology import Topology
 SEND_COST_S = 190e-6
 RECEIVE_COST_S = 160e-6
 # Maximum fraction of the machine's CPU time for the probes of all servers.
-# The same limit applies to heart-beats if each heart-beat wakes its receivers' processes.
-PROBE_SHARE = HEART_BEAT_SHARE = 0.1
+# The same limit applies to heartbeats if each heartbeat wakes its receivers' processes.
+PROBE_SHARE = HEARTBEAT_SHARE = 0.1
 CPUS = 2  # CPU cores of the machine assumed if the number is not given
 SMALL = 64  # maximum number of servers of a small network
 
@@ -25,9 +25,9 @@ SMALL = 64  # maximum number of servers of a small network
 class Timers:
     """All intervals and timeouts of the protocols, in seconds."""
 
-    heart_beat_s: float  # heart-beat interval
-    confirmed_heart_beat_s: float  # heart-beat interval if lost heart-beats are retransmitted
-    neighbour_timeout_s: float  # time without a heart-beat after which a link is down
+    heartbeat_s: float  # heartbeat interval
+    confirmed_heartbeat_s: float  # heartbeat interval if lost heartbeats are retransmitted
+    neighbour_timeout_s: float  # time without a heartbeat after which a link is down
     link_state_refresh_s: float  # interval between floods of an unchanged link state
     link_state_timeout_s: float  # lifetime of a link state without refresh
     probe_interval_s: float  # interval between probes of a flow's paths
@@ -52,11 +52,11 @@ class Timers:
         return self.probe_interval_s + self.probe_jitter_s
 
 
-# Heart-beats and their timeout: Guo 2008, section 7.1. Probing: Guo 2009, section 4.3.
+# Heartbeats and their timeout: Guo 2008, section 7.1. Probing: Guo 2009, section 4.3.
 # Timers that the papers do not specify are chosen in proportion to the specified ones.
 PAPER = Timers(
-    heart_beat_s=1.0,
-    confirmed_heart_beat_s=1.0,
+    heartbeat_s=1.0,
+    confirmed_heartbeat_s=1.0,
     neighbour_timeout_s=5.0,
     link_state_refresh_s=10.0,
     link_state_timeout_s=35.0,
@@ -76,13 +76,13 @@ PAPER = Timers(
 #
 # A busy TCP connection retransmits about 60 ms after a failure, then after 180 and 420 ms.
 # A silent neighbour is detected in time for the second retransmission.
-# Two consecutive heart-beats may be lost, even if heart-beats are retransmitted.
+# Two consecutive heartbeats may be lost, even if heartbeats are retransmitted.
 def fast(paper: Timers) -> Timers:
     """Return timers that detect failures faster than a paper's timers."""
     return replace(
         paper,
-        heart_beat_s=0.035,
-        confirmed_heart_beat_s=0.05,
+        heartbeat_s=0.035,
+        confirmed_heartbeat_s=0.05,
         neighbour_timeout_s=0.12,
         search_timeout_s=0.1,
         failed_link_timeout_s=2.0,
@@ -93,13 +93,13 @@ def fast(paper: Timers) -> Timers:
 FAST = fast(PAPER)
 
 # Timers of networks with more than SMALL servers, in seconds.
-# A heart-beat costs the kernel some microseconds per receiver.
-# One heart-beat may be lost; a retransmitted heart-beat is sent up to four times.
-MANY_HEART_BEAT_S, MANY_NEIGHBOUR_TIMEOUT_S, MANY_CONFIRMED_S = 0.13, 0.28, 0.23
+# A heartbeat costs the kernel some microseconds per receiver.
+# One heartbeat may be lost; a retransmitted heartbeat is sent up to four times.
+MANY_HEARTBEAT_S, MANY_NEIGHBOUR_TIMEOUT_S, MANY_CONFIRMED_S = 0.13, 0.28, 0.23
 # Link-state timers are those of OSPF (RFC 2328, appendix B), since a refresh wakes its receivers.
 MANY_REFRESH_S, MANY_LINK_STATE_TIMEOUT_S = 1800.0, 3600.0
-# Timers of small networks in which each heart-beat wakes its receivers' processes, in seconds.
-WAKING_HEART_BEAT_S, WAKING_NEIGHBOUR_TIMEOUT_S = 0.08, 0.18
+# Timers of small networks in which each heartbeat wakes its receivers' processes, in seconds.
+WAKING_HEARTBEAT_S, WAKING_NEIGHBOUR_TIMEOUT_S = 0.08, 0.18
 # Lower bound of the timeout without real-time priority, in seconds. Measured with dcell,4,1 on 2
 # busy processors (load 17), links lost in the first seconds: 74 to 301 with a timeout of 0.18 s,
 # 4 to 183 with 0.36 s, 0 to 29 with 0.54 s.
@@ -133,40 +133,40 @@ def timers_for(topology: Topology, name: str = "fast", cpus: int = CPUS) -> Time
 def where_processes_watch(
     timers: Timers, topology: Topology, cpus: int = CPUS, *, prioritised: bool = True
 ) -> Timers:
-    """Return timers that bound the CPU load if user processes, not the kernel, read heart-beats.
+    """Return timers that bound the CPU load if user processes, not the kernel, read heartbeats.
 
-    If the process that sends heart-beats has no real-time priority (`prioritised`), silence is
-    detected later, because heart-beats are late while the processors are busy.
+    If the process that sends heartbeats has no real-time priority (`prioritised`), silence is
+    detected later, because heartbeats are late while the processors are busy.
 
-    Heart-beats are less frequent and silence is detected later. In networks of more than SMALL
-    servers, the interval is long enough that heart-beats use at most a tenth of the CPU time.
+    Heartbeats are less frequent and silence is detected later. In networks of more than SMALL
+    servers, the interval is long enough that heartbeats use at most a tenth of the CPU time.
     """
     if topology.servers > SMALL:
-        load = heart_beat_load(topology) / timers.heart_beat_s / (HEART_BEAT_SHARE * cpus)
-        heart_beat_s = timers.heart_beat_s * max(1.0, load)
+        load = heartbeat_load(topology) / timers.heartbeat_s / (HEARTBEAT_SHARE * cpus)
+        heartbeat_s = timers.heartbeat_s * max(1.0, load)
         neighbour_timeout_s = timers.neighbour_timeout_s * max(1.0, load)
     else:
-        heart_beat_s = max(timers.heart_beat_s, WAKING_HEART_BEAT_S)
+        heartbeat_s = max(timers.heartbeat_s, WAKING_HEARTBEAT_S)
         neighbour_timeout_s = max(timers.neighbour_timeout_s, WAKING_NEIGHBOUR_TIMEOUT_S)
     if not prioritised:
         neighbour_timeout_s = max(neighbour_timeout_s, LATE_NEIGHBOUR_TIMEOUT_S)
-    return replace(timers, heart_beat_s=heart_beat_s, neighbour_timeout_s=neighbour_timeout_s)
+    return replace(timers, heartbeat_s=heartbeat_s, neighbour_timeout_s=neighbour_timeout_s)
 
 
 def _large_network_timers(paper: Timers) -> Timers:
     """Return the fast timers of networks with more than SMALL servers."""
     return replace(
         fast(paper),
-        heart_beat_s=MANY_HEART_BEAT_S,
-        confirmed_heart_beat_s=MANY_CONFIRMED_S,
+        heartbeat_s=MANY_HEARTBEAT_S,
+        confirmed_heartbeat_s=MANY_CONFIRMED_S,
         neighbour_timeout_s=MANY_NEIGHBOUR_TIMEOUT_S,
         link_state_refresh_s=MANY_REFRESH_S,
         link_state_timeout_s=MANY_LINK_STATE_TIMEOUT_S,
     )
 
 
-def heart_beat_load(topology: Topology) -> float:
-    """Return the CPU time of one heart-beat of every server, in seconds."""
+def heartbeat_load(topology: Topology) -> float:
+    """Return the CPU time of one heartbeat of every server, in seconds."""
     sampled = range(0, topology.servers, max(1, topology.servers // 64))
     cost = 0.0
     for server in sampled:

@@ -20,7 +20,7 @@ Data packets are forwarded in the kernel, so a relay could report a link that ha
 when the next packet arrives, and TCP would recover only with its second retransmission. Therefore
 the relay remembers which sources sent probes over which link, and notifies them immediately. A
 switch does not report that one of its cables is cut: the neighbours on that switch would keep
-sending to the cut cable, TCP acknowledgements included, until heart-beats time out. Therefore the
+sending to the cut cable, TCP acknowledgements included, until heartbeats time out. Therefore the
 server at the end of the cut cable notifies them.
 
 Invariants: hops, servers and links named in a received frame are used only if this network has
@@ -319,7 +319,7 @@ class Forwarding(Router):
         message = PathFailure(step.port, self.uid, self.topology.uid(step.peer), flow=None)
         return self.send_along(reverse(self.topology, path), Protocol.PATH_FAILURE, message.pack())
 
-    # Departs from the paper: there, neighbours detect the cut cable by missed heart-beats.
+    # Departs from the paper: there, neighbours detect the cut cable by missed heartbeats.
     def _notify_neighbour(self, step: Step, now: float) -> list[Action]:
         """Notify a neighbour on a switch that this server's cable to the switch is cut."""
         if self.neighbours.carrier(step.port):

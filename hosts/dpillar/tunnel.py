@@ -32,7 +32,7 @@ In the paper a source learns of a failed link with its next packet; here a relay
 immediately: when a link goes down, the relay sends path failures to the sources whose packets it
 recently sent over the link. A server that detects that its cable to a switch is cut notifies the
 other servers on that switch (CABLE_CUT, by its other port, as a packet in a tunnel): their own
-cables are up, so they would only detect missing heart-beats.
+cables are up, so they would only detect missing heartbeats.
 
 A relay whose next hop is down also returns the packet itself (RETURNED), after the path failure:
 the source has left the failed path when the packet arrives, and sends the packet again.

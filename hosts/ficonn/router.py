@@ -33,7 +33,7 @@ first end's probe; without a probe, only the reverse direction is broken, and th
 Departs from the paper: after a failure, and if the source has only its backup link left, the
 response returns over the probe's path, which is known to work, and both directions are used
 immediately. A response that searched its own path could be lost while the failure is unknown:
-another server's cut cable to the switch is known only when its heart-beats have timed out. A new
+another server's cut cable to the switch is known only when its heartbeats have timed out. A new
 path that waits to settle next to a dead old one loses packets as well.
 
 Left out: packets of a flow may be reordered when it moves to another path, as in the paper; and the
@@ -407,7 +407,7 @@ class Tar(ProbeRelay):
             return []
         entry, soon_s = self.flow_table.get(flow), 2 * self.timers.neighbour_timeout_s
         if entry and came != self.flow_table.next(flow, now) and now - entry.probed_s < soon_s:
-            # a late report (after missed heart-beats) on a path that the flow no longer uses
+            # a late report (after missed heartbeats) on a path that the flow no longer uses
             return [Drop("path failure of an earlier path")]
         self.counters["path failures"] += 1
         if entry:

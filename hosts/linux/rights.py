@@ -90,7 +90,7 @@ _NURSERY_CAPABILITIES = (
 ROLES: Mapping[str, ProcessRights] = {
     "sandbox": ProcessRights("first processes of a sandbox: wait for the lab, pass on signals"),
     "nursery": ProcessRights("starts forwarders", _NURSERY_CAPABILITIES, files=True),
-    "heart-beats": ProcessRights("sends the heart-beats of all servers"),
+    "heartbeats": ProcessRights("sends the heartbeats of all servers"),
     # A forwarder keeps net_admin to open and close ports when the network is resized.
     "forwarder": ProcessRights("routes the packets of a server", ("net_admin", "net_raw", "bpf")),
     "delays": ProcessRights(

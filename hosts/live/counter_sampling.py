@@ -14,7 +14,7 @@ from pillarbox.hosts.live.table import DecisionTable
 
 LOOK_S = 0.25  # interval of reading port counters under load, in seconds
 # Interval of reading port counters under low load, in seconds, and the share of the port rate that
-# counts as low load; heart-beats use some of it.
+# counts as low load; heartbeats use some of it.
 IDLE_LOOK_S, IDLE = 10.0, 0.02
 REST_S = 3600.0  # interval of reading port counters of a server without traffic, in seconds
 # Time in seconds of frequent counter reading after a local program has sent a packet: the program
@@ -66,7 +66,7 @@ class CounterSchedule:
 
     def read_counters(self, ports: Collection[tuple[int, str]], now: float) -> None:
         """Pass the port byte counters to the router's bandwidth, and schedule the next reading."""
-        if self._rests:  # the rest added an unknown number of heart-beats to the counters
+        if self._rests:  # the rest added an unknown number of heartbeats to the counters
             self._table.set_rest(False)
             self._bandwidth.begin_anew()
         counters = self._bytes_of()

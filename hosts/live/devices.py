@@ -39,7 +39,7 @@ NOTE_BYTES = 128  # bytes of recvmsg's ancillary data, which holds a frame's rec
 OLDEST_S = 1.0  # maximum assumed age of a frame in seconds, in case the clock was set
 SOCKET_BUFFER_BYTES = 4 << 20
 # Packets with a shaper's handle as socket priority bypass the shaper's classes (HTB), uncounted and
-# ahead of all others. Heart-beats use it: they take only some kbit/s, and classifying them would
+# ahead of all others. Heartbeats use it: they take only some kbit/s, and classifying them would
 # cost as much as sending them.
 PAST_SHAPERS = 0x5 << 16
 
@@ -53,10 +53,10 @@ SHARES = 4
 # Byte offset of the protocol field in a DCN frame: the second byte after the Ethernet header.
 PROTOCOL_AT = 15
 _DCN, _LINK_STATE = _ETHERTYPE.pack(ETH_DCN), bytes([Protocol.LINK_STATE])
-# Socket filters for DCN frames: heart-beats, all other control messages, and data packets.
-HEART_BEAT = ByteTest(PROTOCOL_AT, Protocol.HEART_BEAT)
+# Socket filters for DCN frames: heartbeats, all other control messages, and data packets.
+HEARTBEAT = ByteTest(PROTOCOL_AT, Protocol.HEARTBEAT)
 MESSAGE = ByteTest(PROTOCOL_AT, FIRST_MESSAGE, mask=MESSAGE_MASK)
-MESSAGES = (MESSAGE, HEART_BEAT._replace(equal=False))
+MESSAGES = (MESSAGE, HEARTBEAT._replace(equal=False))
 PACKETS = (MESSAGE._replace(equal=False),)
 # Socket filters that distribute a port's received frames over its sockets by source MAC address.
 _SHARES = [(ByteTest(SOURCE_END_AT, share, mask=SHARES - 1),) for share in range(SHARES)]
@@ -129,7 +129,7 @@ class ReceivedFrame(NamedTuple):
 
 
 class Port:
-    """A server's network port, with its sockets for packets, control messages and heart-beats.
+    """A server's network port, with its sockets for packets, control messages and heartbeats.
 
     A frame with a tunnel header counts as a packet here, even if it contains a message. On a port
     with several neighbours, each kind has one socket per share of the neighbours, by their MAC
@@ -138,10 +138,10 @@ class Port:
     (`ebpf`), it limits the packets it passes up to a budget, but a busy machine may be too slow
     even for these.
 
-    Heart-beats have a separate socket, so that they need not wake up the process one by one.
+    Heartbeats have a separate socket, so that they need not wake up the process one by one.
     Sockets bound to an ethertype receive only what the port's traffic-control hook passes, so
     frames that a program has forwarded are not received again. With such a program super-packets
-    can arrive, which are segmented; and the program records the receive time of heart-beats.
+    can arrive, which are segmented; and the program records the receive time of heartbeats.
     Otherwise the kernel is asked for receive times, which it then records for every packet of the
     machine.
     """
@@ -158,20 +158,20 @@ class Port:
 
         self.messages = open_receiving_sockets(ETH_DCN, *MESSAGES)
         self.packets = [*open_receiving_sockets(ETH_DCN, *PACKETS), *open_receiving_sockets(ETH_IP)]
-        self.heart_beats = _packet_socket(name, ETH_DCN, (HEART_BEAT,), ebpf)
+        self.heartbeats = _packet_socket(name, ETH_DCN, (HEARTBEAT,), ebpf)
         self._clock = time.monotonic_ns if ebpf else time.time_ns
         if ebpf:
-            self.heart_beats.setsockopt(
+            self.heartbeats.setsockopt(
                 socket.SOL_SOCKET, SO_TIMESTAMPING, SOF_TIMESTAMPING_SOFTWARE
             )
         else:
-            self.heart_beats.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+            self.heartbeats.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         self._out = self.messages[0]
 
     @property
     def sockets(self) -> list[socket.socket]:
         """All packet sockets by which the port receives."""
-        return [*self.messages, *self.packets, self.heart_beats]
+        return [*self.messages, *self.packets, self.heartbeats]
 
     def close(self) -> None:
         """Close all packet sockets of the port."""
@@ -203,12 +203,12 @@ class Port:
         at = len(self._note) + PROTOCOL_AT
         return taken[at - 3 : at - 1] == _DCN and taken[at : at + 1] == _LINK_STATE
 
-    def receive_heart_beats(self, most: int) -> Iterator[tuple[float, ReceivedFrame]]:
-        """Yield up to `most` received heart-beats, each with its age in seconds."""
+    def receive_heartbeats(self, most: int) -> Iterator[tuple[float, ReceivedFrame]]:
+        """Yield up to `most` received heartbeats, each with its age in seconds."""
         for _ in range(most):
             try:
-                data, notes, _, _ = self.heart_beats.recvmsg(LARGEST_FRAME, NOTE_BYTES)
-            except OSError:  # no heart-beat is waiting, or the port is down
+                data, notes, _, _ = self.heartbeats.recvmsg(LARGEST_FRAME, NOTE_BYTES)
+            except OSError:  # no heartbeat is waiting, or the port is down
                 return
             age_s = 0.0
             for level, kind, value in notes:
@@ -242,8 +242,8 @@ class Port:
         return f"port refused the frame: {os.strerror(error.errno or 0)}"
 
 
-def heart_beat_socket(name: str) -> socket.socket:
-    """Return a send-only packet socket for heart-beats out of the named interface."""
+def heartbeat_socket(name: str) -> socket.socket:
+    """Return a send-only packet socket for heartbeats out of the named interface."""
     made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, PAST_SHAPERS)
     made.bind((name, 0))
@@ -256,7 +256,7 @@ def load_socket_filters() -> None:
     for kind in (MESSAGES, PACKETS, ()):
         for share in _SHARES:
             shared_filter((*kind, *share))
-    for kind in (MESSAGES, PACKETS, (HEART_BEAT,)):
+    for kind in (MESSAGES, PACKETS, (HEARTBEAT,)):
         shared_filter(kind)
 
 

@@ -413,7 +413,7 @@ static __always_inline int from_port(struct __sk_buff *skb, int is_dcn)
 	if (!is_dcn)
 		return from_ip(skb, &front);
 	first = *(__u8 *)front.words;
-	if (first == form_first(DCN_FORM) && front.dcn.protocol == HEART_BEAT)
+	if (first == form_first(DCN_FORM) && front.dcn.protocol == HEARTBEAT)
 		return from_neighbour(skb, &front.dcn);
 #define FROM(form)                                                                                 \
 	if (first == form_first(form) &&                                                           \
@@ -446,7 +446,7 @@ SEC("tc") int port_in(struct __sk_buff *skb)
 	if (verdict & TO_PYTHON)
 		verdict = ask_python(skb, verdict);
 	if (verdict == GO_ON && is_dcn)
-		/* Receive time: heart-beats wait until Python's next timer. */
+		/* Receive time: heartbeats wait until Python's next timer. */
 		skb->tstamp = bpf_ktime_get_ns();
 	if (verdict == GO_ON && is_ip)
 		/* Python's socket still receives it; the server's own IP stack must not. */

@@ -74,7 +74,7 @@ enum counter {
 	DONE_RELAYED,
 	DONE_UNWRAPPED,
 	DONE_DELIVERED,
-	DONE_HEARD, /* heart-beats: see liveness.h */
+	DONE_HEARD, /* heartbeats: see liveness.h */
 	SLOW_UNDECIDED,
 	SLOW_OUTDATED,
 	SLOW_CONTROL,

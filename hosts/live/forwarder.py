@@ -34,7 +34,7 @@ from pillarbox.hosts.live.devices import (
     Port,
     configure_application_interface,
 )
-from pillarbox.hosts.live.heartbeat_pacer import PacerConnection, heart_beat_ports
+from pillarbox.hosts.live.heartbeat_pacer import PacerConnection, heartbeat_ports
 from pillarbox.hosts.live.lab_programs import ServerPrograms
 from pillarbox.hosts.live.liveness import Liveness, NeighbourLink, NeighbourState
 from pillarbox.hosts.live.python_table import PythonTable
@@ -52,10 +52,10 @@ if TYPE_CHECKING:
 # Maximum packets and seconds for reading one socket, before other sockets and timers are served.
 # Control messages come before the packets of every socket: the network depends on them.
 BATCH, TURN_S = 64, 1e-3
-# Heart-beats that arrive while the kernel's link table is filled are ignored and sent again; they
+# Heartbeats that arrive while the kernel's link table is filled are ignored and sent again; they
 # may still be in flight for this time, in seconds.
 FILLED_S = 0.1
-# Maximum number of heart-beats read from a port at a time, forged ones included: a full buffer.
+# Maximum number of heartbeats read from a port at a time, forged ones included: a full buffer.
 MOST_HEARD = 4096
 LEAST_START_S = 1.0  # seconds before a neighbour that was never heard counts as silent
 TRACES = 4096  # maximum number of stored trace records of marked packets
@@ -69,7 +69,7 @@ class Forwarder:
     topology, router, settings
         The network, the server's router, and the settings of the lab.
     pacer : socket
-        Socket to the process that sends heart-beats.
+        Socket to the process that sends heartbeats.
     programs : ServerPrograms, optional
         This server's view of the lab's eBPF programs, if the kernel runs any.
     start_s : float
@@ -106,19 +106,19 @@ class Forwarder:
         self._peers: dict[tuple[int, bytes], int | None] = {}
         self.decisions.install(router.foreseen())
         self._live = dict.fromkeys(self.ports, True)
-        self._awaits_heart_beats = False
-        self._watched_from_s = 0.0  # heart-beats received before this time are ignored
-        self._sent_revision: int  # revision of the heart-beats last passed to the pacer
+        self._awaits_heartbeats = False
+        self._watched_from_s = 0.0  # heartbeats received before this time are ignored
+        self._sent_revision: int  # revision of the heartbeats last passed to the pacer
         self._wakers: dict[int, Callable[[], None]] = {}
         self._epoll, self._messages = select.epoll(), select.epoll()
         self._epoll.register(self._messages.fileno(), select.EPOLLIN)
         self._watch_devices()
         self._pacer = pacer
-        router.leave_heart_beats_to_others()
-        # A student's router program handles heart-beats itself: eBPF must not record them.
+        router.leave_heartbeats_to_others()
+        # A student's router program handles heartbeats itself: eBPF must not record them.
         watched = self._programs if router.watches_neighbours else None
         self.liveness = self._start_kernel_liveness(watched, start_s) if watched else None
-        self.heart_beats = self._connect_to_pacer(start_s)
+        self.heartbeats = self._connect_to_pacer(start_s)
         self._looks = CounterSchedule(
             router.bandwidth,
             self._interfaces.byte_counters,
@@ -161,23 +161,23 @@ class Forwarder:
         return KernelPort(socket.if_nametoindex(port.name), port.mac)
 
     def _connect_to_pacer(self, start_s: float = 0.0) -> PacerConnection:
-        ports = heart_beat_ports(self.topology, self.server, self.liveness)
+        ports = heartbeat_ports(self.topology, self.server, self.liveness)
         timers = self.router.timers
-        every_s = timers.confirmed_heart_beat_s if self.liveness else timers.heart_beat_s
+        every_s = timers.confirmed_heartbeat_s if self.liveness else timers.heartbeat_s
         every_s *= self._dilation
         made = PacerConnection(self._pacer, self.server, ports, every_s, start_s)
         self._watch_pacer(made)
         return made
 
-    def _watch_pacer(self, heart_beats: PacerConnection) -> None:
+    def _watch_pacer(self, heartbeats: PacerConnection) -> None:
         self._sent_revision = -1
-        self.watch(heart_beats.fileno(), partial(self._pacer_ended, heart_beats))
+        self.watch(heartbeats.fileno(), partial(self._pacer_ended, heartbeats))
 
-    def _pacer_ended(self, heart_beats: PacerConnection) -> None:
-        """Register with a new heart-beat pacer; neighbours do not count as silent until then."""
-        self.unregister(heart_beats.fileno())
-        heart_beats.register_again()
-        self._watch_pacer(heart_beats)
+    def _pacer_ended(self, heartbeats: PacerConnection) -> None:
+        """Register with a new heartbeat pacer; neighbours do not count as silent until then."""
+        self.unregister(heartbeats.fileno())
+        heartbeats.register_again()
+        self._watch_pacer(heartbeats)
         self.router.neighbours.restart_timeouts(self._now())
 
     def _python_table(self) -> PythonTable:
@@ -193,7 +193,7 @@ class Forwarder:
         return [NeighbourLink(s, uid(s.peer), index[s.port], self._mac_of(s)) for s in links]
 
     def _start_kernel_liveness(self, programs: ServerPrograms, start_s: float) -> Liveness:
-        """Let eBPF programs record heart-beats and detect silent neighbours."""
+        """Let eBPF programs record heartbeats and detect silent neighbours."""
         router = self.router
         for index in () if self.kernel else self._by_index:
             programs.attach("port_in", index, egress=False)
@@ -203,13 +203,13 @@ class Forwarder:
         router.leave_silence_to_others()
         self.watch(watch.bell, partial(self._process_kernel_events, watch))
         for port in self.ports.values():
-            self._watch_heart_beats(port)
+            self._watch_heartbeats(port)
         return watch
 
     def _watch_from_now(self) -> None:
-        """Discard the heart-beats received so far: no program recorded their receive times."""
+        """Discard the heartbeats received so far: no program recorded their receive times."""
         for port in self.ports.values():
-            deque(port.receive_heart_beats(MOST_HEARD), maxlen=0)
+            deque(port.receive_heartbeats(MOST_HEARD), maxlen=0)
         self._watched_from_s = time.monotonic() + FILLED_S
 
     def _watch_devices(self) -> None:
@@ -223,9 +223,9 @@ class Forwarder:
             at = self._messages if which in port.messages else self._epoll
             self.watch(which.fileno(), partial(self._process_port, port, which), at)
 
-    def _watch_heart_beats(self, port: Port) -> None:
-        """Process a port's heart-beats on arrival: those that eBPF programs do not record."""
-        self.watch(port.heart_beats.fileno(), partial(self._process_port_heart_beats, port))
+    def _watch_heartbeats(self, port: Port) -> None:
+        """Process a port's heartbeats on arrival: those that eBPF programs do not record."""
+        self.watch(port.heartbeats.fileno(), partial(self._process_port_heartbeats, port))
 
     def watch(self, fd: int, waker: Callable[[], None], at: select.epoll | None = None) -> None:
         """Register a file descriptor with the event loop: call `waker` whenever it is readable."""
@@ -257,9 +257,9 @@ class Forwarder:
         if self.liveness:
             self.liveness.resize(self._watched_links(), time.monotonic() + LEAST_START_S)
             self._watch_from_now()
-        self.unregister(self.heart_beats.fileno())
-        self.heart_beats.close()
-        self.heart_beats = self._connect_to_pacer()
+        self.unregister(self.heartbeats.fileno())
+        self.heartbeats.close()
+        self.heartbeats = self._connect_to_pacer()
 
     def _close_port(self, number: int) -> None:
         port = self.ports.pop(number)
@@ -279,8 +279,8 @@ class Forwarder:
         elif self.liveness and self._programs:
             self._programs.attach("port_in", socket.if_nametoindex(port.name), egress=False)
         self._watch_port(port)
-        if self.liveness or self._awaits_heart_beats:
-            self._watch_heart_beats(port)
+        if self.liveness or self._awaits_heartbeats:
+            self._watch_heartbeats(port)
         self._set_port_carrier(port.number, self._interfaces.has_carrier(port.name))
 
     def _now(self) -> float:
@@ -303,20 +303,20 @@ class Forwarder:
                     waker()
             now = self._now()
             if self.router.next_poll <= now:
-                self._process_heart_beats()
+                self._process_heartbeats()
                 self._carry_out(self.router.poll(now))
             if now >= self._looks.next_s:
                 self._observe_traffic(now)
             self.decisions.withdraw_invalid()
             if self._sent_revision != self.router.neighbours.revision:
-                self._update_heart_beats()
+                self._update_heartbeats()
 
-    def _update_heart_beats(self) -> None:
-        """Pass changed heart-beats to the pacer, and silent neighbours to the kernel's table."""
+    def _update_heartbeats(self) -> None:
+        """Pass changed heartbeats to the pacer, and silent neighbours to the kernel's table."""
         neighbours = self.router.neighbours
         self._sent_revision = neighbours.revision
-        beats = self.router.heart_beats()
-        self.heart_beats.set_frames(
+        beats = self.router.heartbeats()
+        self.heartbeats.set_frames(
             {
                 one.port: self.ports[one.port].with_ethernet_header(BROADCAST_MAC, one.frame)
                 for one in beats
@@ -356,36 +356,36 @@ class Forwarder:
             if min(self.router.next_poll, end) <= now:
                 return
 
-    def _process_heart_beats(self) -> None:
-        """Process the heart-beats received since the router's last timer.
+    def _process_heartbeats(self) -> None:
+        """Process the heartbeats received since the router's last timer.
 
-        Waking up for each heart-beat is the largest cost of a network at rest. So heart-beats wait
-        until the router's next timer: the next own heart-beat at the latest, and always before
+        Waking up for each heartbeat is the largest cost of a network at rest. So heartbeats wait
+        until the router's next timer: the next own heartbeat at the latest, and always before
         silence is detected; each counts from the time at which the kernel received it. Only while a
-        neighbour is missing, heart-beats are processed on arrival.
+        neighbour is missing, heartbeats are processed on arrival.
         """
         if self.liveness:
             return
         for port in self.ports.values():
-            self._process_port_heart_beats(port)
+            self._process_port_heartbeats(port)
         neighbours = self.router.neighbours
         awaits = len(neighbours.up) < len(neighbours.links)
-        if awaits != self._awaits_heart_beats:
-            self._awaits_heart_beats = awaits
+        if awaits != self._awaits_heartbeats:
+            self._awaits_heartbeats = awaits
             for port in self.ports.values():
                 if awaits:
-                    self._watch_heart_beats(port)
+                    self._watch_heartbeats(port)
                 else:
-                    self.unregister(port.heart_beats.fileno())
+                    self.unregister(port.heartbeats.fileno())
 
-    def _process_port_heart_beats(self, port: Port) -> None:
-        for age_s, (source_mac, frame) in port.receive_heart_beats(MOST_HEARD):
+    def _process_port_heartbeats(self, port: Port) -> None:
+        for age_s, (source_mac, frame) in port.receive_heartbeats(MOST_HEARD):
             came_s = time.monotonic() - age_s
             if came_s > self._watched_from_s:
                 self._process_frame(port.number, source_mac, frame, came_s / self._dilation)
 
     def _process_port(self, port: Port, which: socket.socket) -> None:
-        """Process a socket's packets until a timer is due: heart-beats must not wait for them."""
+        """Process a socket's packets until a timer is due: heartbeats must not wait for them."""
         repeated, end = self.repeated, self._now() + TURN_S / self._dilation
         for _ in range(BATCH):
             taken = port.receive_raw(which)
@@ -493,7 +493,7 @@ class Forwarder:
             **self.router.state(),
             "plane": self.plane,
             "repeated" if self.repeated else "kernel": self.decisions.table.counters(),
-            "heart-beats heard by the kernel": self.liveness.heart_beats if self.liveness else None,
+            "heartbeats heard by the kernel": self.liveness.heartbeats if self.liveness else None,
             "carrier": {str(number): live for number, live in self._live.items()},
             "plane_drops": dict(self.drops),
         }

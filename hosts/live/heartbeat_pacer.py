@@ -1,6 +1,6 @@
-"""The pacer: the process that sends the heart-beats of all servers of a lab on time.
+"""The pacer: the process that sends the heartbeats of all servers of a lab on time.
 
-The content of heart-beats is up to the servers, which pass their frames to the pacer, and new
+The content of heartbeats is up to the servers, which pass their frames to the pacer, and new
 frames whenever they change. The pacer does nothing but send them on time: it has a real-time
 priority, so that busy servers are not taken for dead. It always sleeps at least half of the time:
 the processors are needed for forwarding.
@@ -16,29 +16,29 @@ stands still, and the new pacer continues this clock once all servers have regis
 All servers have the same interval. The interval is divided into ticks, over which segments (a
 switch with its cables, or a cable between two servers) are spread, so that the work of a tick is
 short. The ports of one segment send one after the other: all of them hear each other, and what the
-kernel keeps of a port is fetched from memory once for all heart-beats that it then receives, which
+kernel keeps of a port is fetched from memory once for all heartbeats that it then receives, which
 is most of their cost.
 
-While all ports of a segment hear each other, and report so, each port sends a unicast heart-beat to
+While all ports of a segment hear each other, and report so, each port sends a unicast heartbeat to
 one other port only, the next one at each interval. A received frame proves that the sender's cable
 works outwards and the receiver's inwards: if each port was heard by one other and heard one other,
 all cables of the segment work, and all its servers are alive. So each port counts as heard by all.
-The pacer then sends only the first heart-beat: the kernel of the receiver sends the receiver's own
-to the next port, and so on, so that heart-beats go round. When one is missed, or its content
+The pacer then sends only the first heartbeat: the kernel of the receiver sends the receiver's own
+to the next port, and so on, so that heartbeats go round. When one is missed, or its content
 changes, all ports broadcast for a while: with long queues a round takes longer than its timeout.
 
 While a lab starts, a segment sends nothing before all its servers have registered: every forwarder
 excuses silent neighbours meanwhile. In bcube,10,2 most segments are complete only when the last of
 1,000 servers has started; each port would broadcast to nine others until then. A segment waits for
 half of the excused time at most, and only while servers keep registering. The excuse ends with the
-first heart-beats of a complete segment, and soon after all servers of the network have started.
+first heartbeats of a complete segment, and soon after all servers of the network have started.
 
-A heart-beat that was not received is sent again a moment later: the kernel's table of links
-(liveness.h) shows which neighbour misses it. So heart-beats need not be frequent enough to tolerate
-the loss of one. If this pacer does not send a neighbour's heart-beats, since the neighbour runs on
-another computer, the table does not show losses, and heart-beats are twice as frequent there.
+A heartbeat that was not received is sent again a moment later: the kernel's table of links
+(liveness.h) shows which neighbour misses it. So heartbeats need not be frequent enough to tolerate
+the loss of one. If this pacer does not send a neighbour's heartbeats, since the neighbour runs on
+another computer, the table does not show losses, and heartbeats are twice as frequent there.
 
-The pacer shows the kernel the time up to which it has sent all due heart-beats. If the pacer is
+The pacer shows the kernel the time up to which it has sent all due heartbeats. If the pacer is
 late, for example since the whole machine stood still, no neighbour counts as silent before the
 pacer has caught up.
 """
@@ -67,24 +67,24 @@ from typing import NamedTuple
 from pillarbox.hosts.linux.bpf import Map
 from pillarbox.hosts.linux.calls import die_with_last_writer, readable
 from pillarbox.hosts.linux.rights import take_role
-from pillarbox.hosts.live.devices import heart_beat_socket
+from pillarbox.hosts.live.devices import heartbeat_socket
 from pillarbox.hosts.live.heartbeats import (
     MOST_REPEATS,
     BeatingPort,
-    HeartBeatRound,
-    HeartBeatSegment,
+    HeartbeatRound,
+    HeartbeatSegment,
     SimultaneousSegments,
 )
 from pillarbox.hosts.live.liveness import Liveness, NeighbourLinkTable
 from pillarbox.topos.base.topology import Topology
 
-TICK_S = 0.005  # duration of a tick, the heart-beat pacer's unit of time, in seconds
+TICK_S = 0.005  # duration of a tick, the heartbeat pacer's unit of time, in seconds
 MOST_PORTS = 250  # maximum number of sockets (ports) in one registration with the pacer
 LONGEST_MESSAGE = 1 << 18
-PRIORITY = 1  # real-time priority of the heart-beat pacer
+PRIORITY = 1  # real-time priority of the heartbeat pacer
 RLIMIT_RTTIME = 15  # number of the limit of real-time CPU time, from sys/resource.h
 CATCH_UP = 1.5  # maximum progress of the sending clock in one tick, in ticks, after a delay
-HEARD_WITHIN = 3  # number of ticks after which a heart-beat that was not received is sent again
+HEARD_WITHIN = 3  # number of ticks after which a heartbeat that was not received is sent again
 # Maximum seconds for all forwarders to register with a restarted pacer, and between two
 # registrations of a starting lab.
 REGISTERED_S = 0.5
@@ -98,7 +98,7 @@ _FRAME = struct.Struct("=HH")
 
 
 def segment_number(servers: int, server: int, far: int) -> int:
-    """Return the number of a segment: a server's port and all ports that hear its heart-beats.
+    """Return the number of a segment: a server's port and all ports that hear its heartbeats.
 
     >>> segment_number(20, 3, 21), segment_number(20, 3, 16), segment_number(20, 16, 3)
     (21, -76, -76)
@@ -107,20 +107,20 @@ def segment_number(servers: int, server: int, far: int) -> int:
 
 
 class HeartbeatPort(NamedTuple):
-    """A server's port for which the pacer sends heart-beats: socket, segment and links."""
+    """A server's port for which the pacer sends heartbeats: socket, segment and links."""
 
-    socket: socket.socket  # packet socket that sends heart-beats only
+    socket: socket.socket  # packet socket that sends heartbeats only
     segment: int  # number of the segment: the group of ports that hear each other
     hears: Mapping[int, int] = {}  # indices of the port's links in the kernel's table, by neighbour
 
 
-def heart_beat_ports(
+def heartbeat_ports(
     topology: Topology, server: int, liveness: Liveness | None
 ) -> dict[int, HeartbeatPort]:
-    """Open the sockets by which a server sends heart-beats; return its ports, by port number."""
+    """Open the sockets by which a server sends heartbeats; return its ports, by port number."""
     found = {}
     for port, plug in topology.neighbours(server):
-        sender = heart_beat_socket(topology.interface(server, port))
+        sender = heartbeat_socket(topology.interface(server, port))
         segment = segment_number(topology.servers, server, plug.node)
         hears = liveness.link_indices(port) if liveness else {}
         found[port] = HeartbeatPort(sender, segment, hears)
@@ -128,7 +128,7 @@ def heart_beat_ports(
 
 
 class PacerConnection:
-    """A forwarder's connection to the heart-beat pacer, the process that sends all heart-beats.
+    """A forwarder's connection to the heartbeat pacer, the process that sends all heartbeats.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ class PacerConnection:
     ports : mapping of int to Outlet
         This server's ports.
     interval_s : float
-        Interval between heart-beats, in seconds.
+        Interval between heartbeats, in seconds.
     start_s : float
         Upper bound for the start-up of other servers, in seconds; 0 if they run.
     """
@@ -159,7 +159,7 @@ class PacerConnection:
         self._connection = self._register(start_s)
 
     def _register(self, start_s: float = 0.0) -> socket.socket:
-        """Register the server's ports with the heart-beat pacer; return the connection."""
+        """Register the server's ports with the heartbeat pacer; return the connection."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             descriptors = [theirs.fileno(), *(one.fileno() for one in self._sockets)]
@@ -173,28 +173,28 @@ class PacerConnection:
         self._connection = self._register()
 
     def set_frames(self, frames: Mapping[int, bytes]) -> None:
-        """Tell the pacer the heart-beats that it sends from now on, one frame per port."""
+        """Tell the pacer the heartbeats that it sends from now on, one frame per port."""
         parts = (_FRAME.pack(self._places[port], len(data)) + data for port, data in frames.items())
         # The pacer has ended, which `fileno` signals.
         with suppress(BrokenPipeError, ConnectionResetError):
             self._connection.send(b"".join(parts) or b"\0")
 
     def fileno(self) -> int:
-        """Return the file descriptor that becomes readable when the heart-beat pacer has ended."""
+        """Return the file descriptor that becomes readable when the heartbeat pacer has ended."""
         return self._connection.fileno()
 
     def close(self) -> None:
-        """End the connection to the pacer, which then sends no more heart-beats of this server."""
+        """End the connection to the pacer, which then sends no more heartbeats of this server."""
         for each in (self._connection, *self._sockets):
             each.close()
 
 
 class _SentTick(NamedTuple):
-    """The heart-beats that the pacer has sent in one tick."""
+    """The heartbeats that the pacer has sent in one tick."""
 
-    to_all: Sequence[HeartBeatSegment] = ()
-    round: HeartBeatRound | None = None
-    at_ns: int = 0  # time at which sending of the tick's heart-beats started, in ns
+    to_all: Sequence[HeartbeatSegment] = ()
+    round: HeartbeatRound | None = None
+    at_ns: int = 0  # time at which sending of the tick's heartbeats started, in ns
 
 
 @dataclass(eq=False)
@@ -203,7 +203,7 @@ class _RegisteredServer:
     ports: list[BeatingPort]
 
     def receive_frames(self) -> bool:
-        """Receive new heart-beat frames from a forwarder; return False if the server has ended."""
+        """Receive new heartbeat frames from a forwarder; return False if the server has ended."""
         message = self.connection.recv(LONGEST_MESSAGE)
         if not message:
             return False
@@ -223,9 +223,9 @@ class _RegisteredServer:
 
 
 class SendingClock:
-    """Clock that shows until when all due heart-beats were sent; it lags while the pacer is late.
+    """Clock that shows until when all due heartbeats were sent; it lags while the pacer is late.
 
-    The clock catches up gradually, so that the intervals between a server's heart-beats are never
+    The clock catches up gradually, so that the intervals between a server's heartbeats are never
     much longer by this clock than planned.
 
     >>> clock = SendingClock(now_s=10.0)
@@ -237,7 +237,7 @@ class SendingClock:
         self._to_s = now_s
 
     def after_tick(self, now_s: float) -> float:
-        """Return the time of the sending clock after the heart-beats of a tick were sent."""
+        """Return the time of the sending clock after the heartbeats of a tick were sent."""
         self._to_s = min(now_s, self._to_s + CATCH_UP * TICK_S)
         return self._to_s
 
@@ -247,7 +247,7 @@ def send_kernel_tables(
 ) -> None:
     """Send the pacer two kernel tables: its sending clock, in ns, and the links of all servers.
 
-    `running` are the servers for which an earlier pacer has sent heart-beats.
+    `running` are the servers for which an earlier pacer has sent heartbeats.
     """
     files = [maps[name].fd for name in ("paced", "links", "vouched", "answers")]
     message = {"links": maps["links"].entries, "running": list(running)}
@@ -260,17 +260,17 @@ def report_all_started(pacer: socket.socket) -> None:
 
 
 class HeartbeatPacer:
-    """Event loop of the pacer, which sends the heart-beats of all registered servers."""
+    """Event loop of the pacer, which sends the heartbeats of all registered servers."""
 
     def __init__(self, arrivals: socket.socket) -> None:
         self._arrivals = arrivals
         # servers registered with the pacer, by the file descriptor of their connection
         self._servers: dict[int, _RegisteredServer] = {}
-        self._segments: dict[int, HeartBeatSegment] = {}
+        self._segments: dict[int, HeartbeatSegment] = {}
         self._ticks: list[SimultaneousSegments] = []
-        # Segments whose heart-beat frames have changed, so that they are sent in the next tick.
-        self._changed: set[HeartBeatSegment] = set()
-        # Heart-beats sent in the last ticks, oldest first, to send unreceived ones again.
+        # Segments whose heartbeat frames have changed, so that they are sent in the next tick.
+        self._changed: set[HeartbeatSegment] = set()
+        # Heartbeats sent in the last ticks, oldest first, to send unreceived ones again.
         self._unconfirmed = deque([_SentTick()] * HEARD_WITHIN)
         self._clock_memory = memoryview(bytearray(8)).cast("Q")
         self._heard_table: NeighbourLinkTable | None = None
@@ -282,7 +282,7 @@ class HeartbeatPacer:
         self._events.register(arrivals.fileno(), select.EPOLLIN)
 
     def run(self) -> None:
-        """Send heart-beats until the last server has ended and no more servers can start."""
+        """Send heartbeats until the last server has ended and no more servers can start."""
         tick, due_s = 0, time.monotonic()
         while self._servers or self._arrivals.fileno() >= 0:
             wait_s = max(0.0, due_s - time.monotonic()) if self._servers else None
@@ -291,7 +291,7 @@ class HeartbeatPacer:
                 self._process_messages()
             began_s = time.monotonic()
             if wait_s is None:
-                # While no server is registered no heart-beat is late: restart the sending clock.
+                # While no server is registered no heartbeat is late: restart the sending clock.
                 due_s = began_s
                 if not self._awaited:
                     self._clock = SendingClock(began_s)
@@ -321,7 +321,7 @@ class HeartbeatPacer:
         going = tick.next_round()
         self._unconfirmed.append(_SentTick(due + again, going, going.burst.send() if going else 0))
 
-    def _begin_segment(self, segment: HeartBeatSegment) -> bool:
+    def _begin_segment(self, segment: HeartbeatSegment) -> bool:
         """Return True if a new segment begins now: it is complete or has waited long enough."""
         now_s = time.monotonic()
         if segment.is_complete:
@@ -332,8 +332,8 @@ class HeartbeatPacer:
             segment.has_begun = True
         return segment.has_begun
 
-    def _segments_to_repeat(self, due: list[HeartBeatSegment]) -> list[HeartBeatSegment]:
-        """Return the segments that repeat unreceived heart-beats; segments now due are left out."""
+    def _segments_to_repeat(self, due: list[HeartbeatSegment]) -> list[HeartbeatSegment]:
+        """Return the segments that repeat unreceived heartbeats; segments now due are left out."""
         earlier, table = self._unconfirmed.popleft(), self._heard_table
         if not table:
             return []
@@ -353,7 +353,7 @@ class HeartbeatPacer:
             before = [port.frame for port in server.ports]
             if server.receive_frames():
                 for port, frame in zip(server.ports, before, strict=True):
-                    # Unchanged heart-beats are sent, too: perhaps a neighbour does not hear this
+                    # Unchanged heartbeats are sent, too: perhaps a neighbour does not hear this
                     # server.
                     self._segments[port.segment].restart_broadcast()
                     if port.frame not in (frame, b""):
@@ -420,7 +420,7 @@ class HeartbeatPacer:
     def _add_port(self, port: BeatingPort, start_s: float) -> None:
         if port.segment not in self._segments:
             waits_until_s = time.monotonic() + start_s / 2
-            segment = HeartBeatSegment(min(self._ticks, key=len), waits_until_s=waits_until_s)
+            segment = HeartbeatSegment(min(self._ticks, key=len), waits_until_s=waits_until_s)
             self._segments[port.segment] = segment
         self._segments[port.segment].join(port)
         if self._heard_table and self._awaited:
@@ -445,7 +445,7 @@ def registration_sockets() -> tuple[socket.socket, socket.socket]:
 
 
 def fork_pacer(theirs: socket.socket, lifeline: int) -> int:
-    """Fork the heart-beat pacer, which accepts servers on a socket; return its process id.
+    """Fork the heartbeat pacer, which accepts servers on a socket; return its process id.
 
     The pacer ends when the last writer of the pipe `lifeline` does.
     """
@@ -459,7 +459,7 @@ def fork_pacer(theirs: socket.socket, lifeline: int) -> int:
             os.closerange(below + 1, above)
         die_with_last_writer(lifeline)
         prioritise()
-        take_role("heart-beats")
+        take_role("heartbeats")
         gc.disable()
         HeartbeatPacer(theirs).run()
         os._exit(0)

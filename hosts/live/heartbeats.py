@@ -1,8 +1,8 @@
-"""Heart-beat schedules: groups of ports that hear each other, and groups that send together.
+"""Heartbeat schedules: groups of ports that hear each other, and groups that send together.
 
 The sender in heartbeat_pacer.py uses these schedules. Between two intervals all objects are evicted
 from the processor's caches, and fetching each of them takes longer than Python's work on it.
-Therefore the heart-beats that go round are prepared once for all segments of a tick, in as few
+Therefore the heartbeats that go round are prepared once for all segments of a tick, in as few
 objects as possible.
 """
 
@@ -21,37 +21,37 @@ from pillarbox.hosts.live.liveness import LONGEST_ANSWER, NeighbourLinkTable
 
 # Offsets of the first byte of a frame's source MAC address and the byte after it.
 MAC_AT, MAC_END = 6, 12
-TO_ALL = 20  # number of broadcasts after a missed heart-beat, before unicast rounds start again
-MOST_REPEATS = 3  # maximum number of repetitions of one heart-beat broadcast
-MOST_MADE = 64  # maximum number of stored rounds of unicast heart-beats per tick
+TO_ALL = 20  # number of broadcasts after a missed heartbeat, before unicast rounds start again
+MOST_REPEATS = 3  # maximum number of repetitions of one heartbeat broadcast
+MOST_MADE = 64  # maximum number of stored rounds of unicast heartbeats per tick
 
 
 @dataclass(eq=False)
 class BeatingPort:
-    """A server's port that sends heart-beats, with its socket and its frame."""
+    """A server's port that sends heartbeats, with its socket and its frame."""
 
     server: int
     socket: socket.socket
     segment: int
     hears: dict[int, int]  # indices of the port's links in the kernel's table, by neighbour
-    frame: bytes = b""  # the port's broadcast heart-beat; while it is empty, the port sends nothing
+    frame: bytes = b""  # the port's broadcast heartbeat; while it is empty, the port sends nothing
 
     def unicast_to(self, hearer: BeatingPort) -> bytes:
-        """Return this port's heart-beat as a unicast Ethernet frame to another port."""
+        """Return this port's heartbeat as a unicast Ethernet frame to another port."""
         return hearer.frame[MAC_AT:MAC_END] + self.frame[MAC_AT:]
 
 
-class HeartBeatBurst(NamedTuple):
-    """Heart-beats that are sent together, and the links by which they should be received."""
+class HeartbeatBurst(NamedTuple):
+    """Heartbeats that are sent together, and the links by which they should be received."""
 
     sockets: array[int]
     ends: array[int]  # end offset of each socket's frame in `frames`
     frames: memoryview
-    places: array[int]  # indices in the kernel's table of the links that receive these heart-beats
+    places: array[int]  # indices in the kernel's table of the links that receive these heartbeats
 
     @classmethod
-    def of(cls, frames: list[tuple[BeatingPort, bytes]], places: list[int]) -> HeartBeatBurst:
-        """Return a burst of heart-beats, one frame per port, received by the links at `places`."""
+    def of(cls, frames: list[tuple[BeatingPort, bytes]], places: list[int]) -> HeartbeatBurst:
+        """Return a burst of heartbeats, one frame per port, received by the links at `places`."""
         text, ends = bytearray(), array("I")
         for _, frame in frames:
             text += frame
@@ -60,34 +60,34 @@ class HeartBeatBurst(NamedTuple):
         return cls(sockets, ends, memoryview(bytes(text)), array("I", places))
 
     def send(self) -> int:
-        """Send all heart-beats of the burst; return the time at which sending started, in ns."""
+        """Send all heartbeats of the burst; return the time at which sending started, in ns."""
         now_ns, begin = time.monotonic_ns(), 0
         for descriptor, end in zip(self.sockets, self.ends, strict=True):
             frame, begin = self.frames[begin:end], end
             try:
                 os.write(descriptor, frame)
-            except OSError:  # cut cable or full queue: the heart-beat is lost
+            except OSError:  # cut cable or full queue: the heartbeat is lost
                 continue
         return now_ns
 
 
 @dataclass(eq=False)
-class HeartBeatSegment:
+class HeartbeatSegment:
     """A group of ports that hear each other, such as the ports on one switch."""
 
     tick: SimultaneousSegments
     ports: list[BeatingPort] = field(default_factory=list)
-    sent_ns: int = 0  # start time of the last heart-beat broadcast, in ns
-    repeats: int = 0  # remaining repetitions of the last heart-beat broadcast
+    sent_ns: int = 0  # start time of the last heartbeat broadcast, in ns
+    repeats: int = 0  # remaining repetitions of the last heartbeat broadcast
     cell: int = 0  # the segment's cell number in the kernel's table, 0 before it has one
     is_whole: bool = True  # True if all neighbours of the segment's ports are in the segment
-    to_all: int = 0  # remaining broadcasts before unicast rounds of heart-beats start
+    to_all: int = 0  # remaining broadcasts before unicast rounds of heartbeats start
     goes_round: bool = False
     # Time until which a new segment waits for its other servers to start (CLOCK_MONOTONIC).
     waits_until_s: float = 0.0
     has_begun: bool = False  # True once the segment no longer waits
     _each_hears_all: bool = False
-    _burst: HeartBeatBurst | None = None  # the prepared broadcast of the segment's heart-beats
+    _burst: HeartbeatBurst | None = None  # the prepared broadcast of the segment's heartbeats
 
     def __post_init__(self) -> None:
         self.tick.segments.append(self)
@@ -111,7 +111,7 @@ class HeartBeatSegment:
 
     @property
     def is_complete(self) -> bool:
-        """True if all neighbours of the segment's ports are in it and have heart-beats to send."""
+        """True if all neighbours of the segment's ports are in it and have heartbeats to send."""
         return self.is_whole and all(port.frame for port in self.ports)
 
     @property
@@ -120,20 +120,20 @@ class HeartBeatSegment:
         return list(self._broadcast.places)
 
     def restart_broadcast(self) -> None:
-        """Broadcast the segment's heart-beats again, after one of them has changed."""
+        """Broadcast the segment's heartbeats again, after one of them has changed."""
         self.tick.put_segment(self, goes_round=False)
         self._burst = None
 
     def broadcast(self) -> None:
-        """Broadcast the heart-beats of all ports of the segment."""
+        """Broadcast the heartbeats of all ports of the segment."""
         self.sent_ns = self._broadcast.send()
 
     @property
-    def _broadcast(self) -> HeartBeatBurst:
+    def _broadcast(self) -> HeartbeatBurst:
         if self._burst is None:
             here = {port.server for port in self.ports}
             links = [link for port in self.ports for link in port.hears.items()]
-            self._burst = HeartBeatBurst.of(
+            self._burst = HeartbeatBurst.of(
                 [(port, port.frame) for port in self.ports if port.frame],
                 [place for neighbour, place in links if neighbour in here],
             )
@@ -154,7 +154,7 @@ class HeartBeatSegment:
         return bool(self.repeats) and table.is_any_missing(places, self.sent_ns)
 
     def _start_unicast_rounds(self, table: NeighbourLinkTable) -> None:
-        """Start unicast rounds: a port that receives a heart-beat sends one to the next port."""
+        """Start unicast rounds: a port that receives a heartbeat sends one to the next port."""
         ports = self.ports
         if max(len(port.frame) for port in ports) > LONGEST_ANSWER:
             return
@@ -174,29 +174,29 @@ class HeartBeatSegment:
         return [(port, port.unicast_to(self.ports[at + turn])) for at, port in enumerate(first)]
 
     def receiving_links(self, turn: int) -> list[int]:
-        """Return the indices of the links that receive heart-beats in a turn of a round."""
+        """Return the indices of the links that receive heartbeats in a turn of a round."""
         return [port.hears[self.ports[at - turn].server] for at, port in enumerate(self.ports)]
 
     def stop_rounds(self) -> None:
-        """Stop the unicast rounds of heart-beats, and broadcast for a while."""
+        """Stop the unicast rounds of heartbeats, and broadcast for a while."""
         self.tick.put_segment(self, goes_round=False)
         self.to_all, self.repeats = TO_ALL, MOST_REPEATS
 
 
-class HeartBeatRound(NamedTuple):
-    """One round of unicast heart-beats: those sent in one tick, in all segments with rounds."""
+class HeartbeatRound(NamedTuple):
+    """One round of unicast heartbeats: those sent in one tick, in all segments with rounds."""
 
-    burst: HeartBeatBurst
+    burst: HeartbeatBurst
     cells: array[int]
     # Each part of the round: (segment, cell number, indices of its links).
-    parts: list[tuple[HeartBeatSegment, int, list[int]]]
+    parts: list[tuple[HeartbeatSegment, int, list[int]]]
 
     @classmethod
-    def of(cls, segments: list[HeartBeatSegment], count: int) -> HeartBeatRound:
-        """Return the round of unicast heart-beats number `count` of these segments."""
+    def of(cls, segments: list[HeartbeatSegment], count: int) -> HeartbeatRound:
+        """Return the round of unicast heartbeats number `count` of these segments."""
         turns = [(segment, count % (len(segment.ports) - 1) + 1) for segment in segments]
         parts = [(segment, segment.cell, segment.receiving_links(turn)) for segment, turn in turns]
-        burst = HeartBeatBurst.of(
+        burst = HeartbeatBurst.of(
             [first for segment, turn in turns for first in segment.first_frames(turn)],
             [place for _, _, places in parts for place in places],
         )
@@ -204,7 +204,7 @@ class HeartBeatRound(NamedTuple):
 
     def record_heard_segments(
         self, table: NeighbourLinkTable, since_ns: int
-    ) -> Iterator[HeartBeatSegment]:
+    ) -> Iterator[HeartbeatSegment]:
         """Mark segments whose neighbours were all heard since `since_ns`; yield the others."""
         if table.are_heard(self.burst.places, since_ns):
             for cell in self.cells:
@@ -219,20 +219,20 @@ class HeartBeatRound(NamedTuple):
 
 
 class SimultaneousSegments:
-    """Segments whose heart-beats are sent in the same tick, by broadcasts or by unicast rounds."""
+    """Segments whose heartbeats are sent in the same tick, by broadcasts or by unicast rounds."""
 
     def __init__(self) -> None:
-        self.segments: list[HeartBeatSegment] = []  # segments that broadcast their heart-beats
-        self._rotating: list[HeartBeatSegment] = []  # segments with unicast rounds of heart-beats
-        self._count = 0  # number of the last round of unicast heart-beats
+        self.segments: list[HeartbeatSegment] = []  # segments that broadcast their heartbeats
+        self._rotating: list[HeartbeatSegment] = []  # segments with unicast rounds of heartbeats
+        self._count = 0  # number of the last round of unicast heartbeats
         self._period = 1  # number of rounds after which they repeat
-        self._prepared_rounds: dict[int, HeartBeatRound] = {}
+        self._prepared_rounds: dict[int, HeartbeatRound] = {}
 
     def __len__(self) -> int:
         return len(self.segments) + len(self._rotating)
 
-    def put_segment(self, segment: HeartBeatSegment, *, goes_round: bool) -> None:
-        """Send a segment's heart-beats by unicast rounds from now on, or by broadcasts."""
+    def put_segment(self, segment: HeartbeatSegment, *, goes_round: bool) -> None:
+        """Send a segment's heartbeats by unicast rounds from now on, or by broadcasts."""
         if goes_round != segment.goes_round:
             segment.goes_round = goes_round
             (self.segments if goes_round else self._rotating).remove(segment)
@@ -240,13 +240,13 @@ class SimultaneousSegments:
             self._period = lcm(*(len(one.ports) - 1 for one in self._rotating))
             self._prepared_rounds.clear()
 
-    def next_round(self) -> HeartBeatRound | None:
-        """Return the next round of unicast heart-beats, None if no segment has rounds."""
+    def next_round(self) -> HeartbeatRound | None:
+        """Return the next round of unicast heartbeats, None if no segment has rounds."""
         if not self._rotating:
             return None
         self._count = (self._count + 1) % self._period
         if self._count not in self._prepared_rounds:
             if len(self._prepared_rounds) == MOST_MADE:
                 self._prepared_rounds.clear()
-            self._prepared_rounds[self._count] = HeartBeatRound.of(self._rotating, self._count)
+            self._prepared_rounds[self._count] = HeartbeatRound.of(self._rotating, self._count)
         return self._prepared_rounds[self._count]

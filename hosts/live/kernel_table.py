@@ -42,7 +42,7 @@ from pillarbox.topos.base.errors import UnknownNameError, require
 # FLOW_ENTRIES is for routers that decide by flow: the number of flows that hosts/ficonn stores.
 ENTRIES, FLOW_ENTRIES = 1024, 4096
 
-# Names of the eBPF counters of forwarded packets; their counts include heart-beats.
+# Names of the eBPF counters of forwarded packets; their counts include heartbeats.
 FORWARDED = ("done pushed", "done relayed", "done unwrapped", "done delivered")
 
 Key = TypeVar("Key")

@@ -1,4 +1,4 @@
-/* Records heart-beats if Python forwards packets (see liveness.h); passes all other frames on. */
+/* Records heartbeats if Python forwards packets (see liveness.h); passes all other frames on. */
 #include "liveness.h"
 
 SEC("tc") int port_in(struct __sk_buff *skb)
@@ -7,7 +7,7 @@ SEC("tc") int port_in(struct __sk_buff *skb)
 
 	if (skb->protocol != bpf_htons(ETH_DCN) || skb->vlan_present ||
 	    load(skb, ETHERNET_SIZE, &header, sizeof(struct dcn)) ||
-	    header.version_dhl != form_first(DCN_FORM) || header.protocol != HEART_BEAT)
+	    header.version_dhl != form_first(DCN_FORM) || header.protocol != HEARTBEAT)
 		return TC_ACT_UNSPEC;
 	return note(skb, &header);
 }

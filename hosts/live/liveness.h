@@ -1,8 +1,8 @@
 /* Liveness of neighbours, recorded and evaluated in the kernel: no process has to be on time.
  *
- * Every heart-beat is recorded in its link's entry on arrival, and goes no further. One timer for
+ * Every heartbeat is recorded in its link's entry on arrival, and goes no further. One timer for
  * all servers of a lab fires when the neighbour that was heard least recently would time out.
- * The timeout is extended by the lag of the process that sends heart-beats (heartbeat_pacer.py): a machine
+ * The timeout is extended by the lag of the process that sends heartbeats (heartbeat_pacer.py): a machine
  * that stood still has silenced no neighbour. Python is woken up by the `bell`, which carries no
  * data, only while the state of a link differs from the state that Python has processed; Python
  * writes the processed state, so that no change is lost. It also resets links to silent.
@@ -19,7 +19,7 @@
 #define UNUSED __attribute__((unused))
 
 #define ENOENT 2
-#define HEART_BEAT 0xE0
+#define HEARTBEAT 0xE0
 #define NOT_A_UID bpf_htonl(0x80000000)
 #define SOURCE_MAC 6
 #define SPREAD 0x9E3779B1 /* both as in liveness.py */
@@ -31,17 +31,17 @@
 #define PACKET_HOST 0
 #define PAST_SHAPERS (0x5 << 16) /* as in devices.py */
 #define LONGEST_ANSWER 252
-#define LEAST_APART_NS 10000000 /* minimum between answered heart-beats: floods get no answers */
+#define LEAST_APART_NS 10000000 /* minimum between answered heartbeats: floods get no answers */
 
 enum state { SILENT = 0, HEARD = 1, HEARS_ME = 2 };
 
 /* An entry that the kernel and liveness.py share in memory. */
 struct link {
-	__u64 heard_ns;	     /* arrival time of the last heart-beat */
-	__u64 not_before_ns; /* set by Python: earlier heart-beats predate the link's failure */
+	__u64 heard_ns;	     /* arrival time of the last heartbeat */
+	__u64 not_before_ns; /* set by Python: earlier heartbeats predate the link's failure */
 	__be32 uid;	     /* neighbour's address */
 	__u32 state, told;   /* current state, and the state processed by Python */
-	__u32 heart_beats;   /* number received */
+	__u32 heartbeats;   /* number received */
 	__u32 mac[2];	     /* MAC address of the neighbour's port, after two zero bytes */
 	__u32 ifindex;	     /* this server's port; 0 for an empty entry */
 	__be32 own_uid;	     /* this server's address */
@@ -49,8 +49,8 @@ struct link {
 	__u32 unused[3];     /* pads a link to a cache line */
 };
 
-/* The frame that a server's port sends in response to a unicast heart-beat received by a link: set
- * by the pacer, so that heart-beats go round (heartbeat_pacer.py). Not sent if its size differs from that of
+/* The frame that a server's port sends in response to a unicast heartbeat received by a link: set
+ * by the pacer, so that heartbeats go round (heartbeat_pacer.py). Not sent if its size differs from that of
  * the received frame.
  */
 struct answer {
@@ -107,7 +107,7 @@ struct {
 		});
 } bells SEC(".maps");
 
-/* Time up to which the pacer has sent all due heart-beats (set by heartbeat_pacer.py); 0 without a pacer. */
+/* Time up to which the pacer has sent all due heartbeats (set by heartbeat_pacer.py); 0 without a pacer. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -128,7 +128,7 @@ static __always_inline void ring(__u32 server, __u64 now)
 		bpf_ringbuf_output(bell, &now, sizeof(now), 0);
 }
 
-/* -- received heart-beats ---------------------------------------------------------------------- */
+/* -- received heartbeats ---------------------------------------------------------------------- */
 
 struct body {
 	struct __sk_buff *skb;
@@ -148,7 +148,7 @@ static long look_at(__u32 i, struct body *body)
 	return 0;
 }
 
-/* Return 1 if the heart-beat names this server as heard, 0 if not, -1 if its body is invalid. */
+/* Return 1 if the heartbeat names this server as heard, 0 if not, -1 if its body is invalid. */
 static __always_inline int finds(struct __sk_buff *skb, const struct dcn *header, __be32 uid)
 {
 	struct {
@@ -203,7 +203,7 @@ static __always_inline struct link *came_by(struct __sk_buff *skb, __u32 *number
 	return search.found;
 }
 
-/* Send the response to a heart-beat, reusing the received frame. */
+/* Send the response to a heartbeat, reusing the received frame. */
 static __always_inline int answer(struct __sk_buff *skb, __u32 number)
 {
 	struct answer *answer = bpf_map_lookup_elem(&answers, &number);
@@ -219,7 +219,7 @@ static __always_inline int answer(struct __sk_buff *skb, __u32 number)
 	return bpf_redirect(skb->ifindex, 0);
 }
 
-/* Record a heart-beat; return the verdict on the frame: TC_ACT_UNSPEC if Python has to see it. */
+/* Record a heartbeat; return the verdict on the frame: TC_ACT_UNSPEC if Python has to see it. */
 static __always_inline int note(struct __sk_buff *skb, const struct dcn *header)
 {
 	__u64 now = bpf_ktime_get_ns();
@@ -237,7 +237,7 @@ static __always_inline int note(struct __sk_buff *skb, const struct dcn *header)
 	hears_me = finds(skb, header, link->own_uid);
 	if (hears_me < 0)
 		return TC_ACT_UNSPEC;
-	__sync_fetch_and_add(&link->heart_beats, 1);
+	__sync_fetch_and_add(&link->heartbeats, 1);
 	if (now < link->not_before_ns)
 		return TC_ACT_SHOT;
 	apart_ns = now - link->heard_ns;
@@ -278,7 +278,7 @@ static long look(__u32 number, struct round *round)
 	return 0;
 }
 
-/* The time for evaluation, less the pacer's lag: heart-beats not sent yet are not missing. */
+/* The time for evaluation, less the pacer's lag: heartbeats not sent yet are not missing. */
 static __always_inline __u64 senders_time(__u64 now)
 {
 	__u32 first = 0;

@@ -1,10 +1,10 @@
-"""Liveness of neighbours, as detected by the kernel: liveness.h records and evaluates heart-beats.
+"""Liveness of neighbours, as detected by the kernel: liveness.h records and evaluates heartbeats.
 
 Every link has an entry in a table that the kernel and this process share in memory. The kernel
 writes whether the neighbour is heard, and whether the neighbour hears this server; this process
 writes the state that it has processed. While the two differ, the kernel rings a bell: a descriptor
 to wait for, with no data to read. So state changes arrive immediately, none is lost, and a
-heart-beat that changes nothing wakes no process.
+heartbeat that changes nothing wakes no process.
 
 State: the table is in the kernel, one for all servers of a lab, with a range of entries per server.
 """
@@ -39,7 +39,7 @@ _INDEX, _POSITION = struct.Struct("=I"), struct.Struct("=Q")
 
 
 class NeighbourState(IntFlag):
-    """State of a neighbour: silent, heard by its heart-beats, or also hearing this server."""
+    """State of a neighbour: silent, heard by its heartbeats, or also hearing this server."""
 
     SILENT = 0
     HEARD = 1
@@ -67,13 +67,13 @@ def start_detection(lab: LabPrograms, timeout_s: float) -> None:
 
 
 class NeighbourLinkTable:
-    """The kernel's table of links to neighbours, as the heart-beat pacer reads and writes it.
+    """The kernel's table of links to neighbours, as the heartbeat pacer reads and writes it.
 
     Parameters
     ----------
     table, vouched, answers : int
         Open files of three maps: the links; the time at which all links of a segment were last
-        heard; and the frame that is sent in response to a heart-beat, per link.
+        heard; and the frame that is sent in response to a heartbeat, per link.
     entries : int
         Number of entries in each map.
     """
@@ -85,7 +85,7 @@ class NeighbourLinkTable:
         self._vouched_ns = memoryview(memory).cast("Q")
         self._answers = mmap.mmap(answers, _whole_pages(entries * _ANSWER.size))
         self._free = range(1, entries)
-        self._taken: set[int] = set()  # cell numbers that an earlier heart-beat pacer has assigned
+        self._taken: set[int] = set()  # cell numbers that an earlier heartbeat pacer has assigned
 
     def is_any_missing(self, links: Iterable[int], since_ns: int) -> bool:
         """Return True if the neighbour of any link that is up was not heard since `since_ns`."""
@@ -114,7 +114,7 @@ class NeighbourLinkTable:
         return self.are_heard(links, since_ns) and all(well)
 
     def reserve_cells_of(self, links: Iterable[int]) -> None:
-        """Reserve the cell numbers of these links, which an earlier heart-beat pacer has assigned.
+        """Reserve the cell numbers of these links, which an earlier heartbeat pacer has assigned.
 
         Times stored in these cells count until the links join a new cell.
         """
@@ -133,7 +133,7 @@ class NeighbourLinkTable:
         return cell
 
     def set_answer(self, link: int, frame: bytes) -> None:
-        """Set the frame that eBPF sends in response to a link's heart-beats, b"" for none."""
+        """Set the frame that eBPF sends in response to a link's heartbeats, b"" for none."""
         at = link * _ANSWER.size
         # Length 0 disables the response while its frame is written.
         _ANSWER.pack_into(self._answers, at, 0)
@@ -151,7 +151,7 @@ def _whole_pages(size: int) -> int:
 
 
 class Liveness:
-    """Watched links of one server: eBPF programs on its ports record received heart-beats.
+    """Watched links of one server: eBPF programs on its ports record received heartbeats.
 
     Parameters
     ----------
@@ -185,7 +185,7 @@ class Liveness:
             self._add_kernel_entry(link, from_s)
 
     def resize(self, links: Sequence[NeighbourLink], from_s: float) -> None:
-        """Watch these links for heart-beats from now on; new links count as heard at `from_s`."""
+        """Watch these links for heartbeats from now on; new links count as heard at `from_s`."""
         kept = {link.step for link in links}
         for step in [step for step in self._numbers if step not in kept]:
             number = self._numbers.pop(step)
@@ -229,7 +229,7 @@ class Liveness:
         self._heard_to[: _POSITION.size] = self._rung_to[: _POSITION.size]
 
     def mark_silent(self, step: Step, until_s: float) -> None:
-        """Mark a neighbour as silent; eBPF ignores its heart-beats until `until_s`."""
+        """Mark a neighbour as silent; eBPF ignores its heartbeats until `until_s`."""
         at = self._numbers[step] * _LINK.size
         _POSITION.pack_into(self._table, at + _NOT_BEFORE_AT, int(max(0.0, until_s) * NS))
         struct.pack_into(
@@ -242,7 +242,7 @@ class Liveness:
         return bool(_INDEX.unpack_from(self._table, at + _TOLD_AT)[0])
 
     @property
-    def heart_beats(self) -> int:
-        """Number of heart-beats received on all watched links of the server."""
+    def heartbeats(self) -> int:
+        """Number of heartbeats received on all watched links of the server."""
         counts = (number * _LINK.size + _COUNT_AT for number in self._room)
         return sum(_INDEX.unpack_from(self._table, at)[0] for at in counts)

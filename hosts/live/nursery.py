@@ -2,7 +2,7 @@
 
 A forked forwarder is ready within milliseconds and shares memory with all others. The nursery is
 started before anything else is loaded, receives messages that name the servers to start, and
-reports the state of each. It also starts the process that sends heart-beats (`pacer`), and restarts
+reports the state of each. It also starts the process that sends heartbeats (`pacer`), and restarts
 that process whenever it ends.
 
 Messages are JSON, one per datagram, accompanied by file descriptors of the servers' network
@@ -67,7 +67,7 @@ from pillarbox.topos.base.spec import parse
 
 LONGEST_MESSAGE = 1 << 16
 MOST_FILES = 250  # maximum number of open files in one message to the nursery
-# Minimum seconds between two starts of the heart-beat pacer, in case it fails immediately.
+# Minimum seconds between two starts of the heartbeat pacer, in case it fails immediately.
 LEAST_APART_S = 0.2
 SPARED = "-500"  # oom_score_adj: without memory, the kernel kills the programs on servers first
 # Number of processors for a lab; on several machines, that of the machine with the fewest.
@@ -87,7 +87,7 @@ class PreparedNetwork(NamedTuple):
 
 
 class Nursery:
-    """Nursery process of a lab: it forks the servers' forwarders and the heart-beat pacer.
+    """Nursery process of a lab: it forks the servers' forwarders and the heartbeat pacer.
 
     Parameters
     ----------
@@ -103,8 +103,8 @@ class Nursery:
         self._prepared_networks: dict[str, PreparedNetwork] = {}
         self._programs: LabPrograms | None = None
         self._servers: dict[int, int] = {}  # running servers, by process id of their forwarder
-        self._pacer = 0  # process id of the heart-beat pacer, 0 without one
-        self._pacer_due_s = math.inf  # time at which the next heart-beat pacer is started
+        self._pacer = 0  # process id of the heartbeat pacer, 0 without one
+        self._pacer_due_s = math.inf  # time at which the next heartbeat pacer is started
         self._pacer_ends: tuple[socket.socket, socket.socket] | None = None
         self._prepares = False  # True once forwarders were forked that wait for the lab's cables
         self._continues = False  # True if this nursery replaces one that has ended
@@ -263,7 +263,7 @@ class Nursery:
         socket.send_fds(self._channel, [json.dumps(message).encode()], descriptors)
 
     def _take_over(self, message: dict[str, Any], files: list[int]) -> None:
-        """Adopt forwarders, heart-beat pacer and eBPF maps of the previous nursery process."""
+        """Adopt forwarders, heartbeat pacer and eBPF maps of the previous nursery process."""
         self._continues = True
         ours, theirs = (socket.socket(fileno=each) for each in files[:2])
         self._pacer_ends, self._pacer_began_s = (ours, theirs), 0.0

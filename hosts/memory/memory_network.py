@@ -215,7 +215,7 @@ class MemoryNetwork:
         self._notify_carrier(a, b, up=True)
 
     def kill(self, server: int) -> None:
-        """Kill a server's router; its ports keep carrier, so neighbours only miss heart-beats."""
+        """Kill a server's router; its ports keep carrier, so neighbours only miss heartbeats."""
         self.fail(Failures(frozenset([server])))
 
     def revive(self, server: int) -> None:

@@ -14,8 +14,8 @@ from pillarbox.hosts.memory.memory_network import MemoryNetwork, Trip
 from pillarbox.topos.base.errors import require
 from pillarbox.topos.base.topology import Topology
 
-MOST_SERVERS = 2048  # maximum; heart-beats of more servers would take minutes of CPU time
-# Seconds for heart-beats to time out and link states to be flooded. Then servers know the failures
+MOST_SERVERS = 2048  # maximum; heartbeats of more servers would take minutes of CPU time
+# Seconds for heartbeats to time out and link states to be flooded. Then servers know the failures
 # and report them to probes; only FiConn's probes, which search for a path, may time out.
 SETTLE_S = 2 * FAST.neighbour_timeout_s + 3 * FAST.search_timeout_s
 # Seconds after a flow's first packet for probing its paths, and replacements of failed paths.
@@ -28,7 +28,7 @@ def network_of(
 ) -> MemoryNetwork:
     """Return a network in memory whose routers have run until they know the failures.
 
-    Servers are not notified of failures: they detect missing heart-beats.
+    Servers are not notified of failures: they detect missing heartbeats.
     """
     require(
         topology.servers <= MOST_SERVERS,

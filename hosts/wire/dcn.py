@@ -50,7 +50,7 @@ class Protocol(IntEnum):
     """
 
     IPV4 = 4
-    HEART_BEAT = 0xE0
+    HEARTBEAT = 0xE0
     LINK_STATE = 0xE1
     PROBE = 0xE2
     PROBE_RESPONSE = 0xE3

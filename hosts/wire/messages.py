@@ -29,10 +29,10 @@ from pillarbox.hosts.wire.ipv4 import FLOW_FIELDS, FlowKey
 
 UNKNOWN_PORT = 255
 
-HEART_BEAT = Body(
+HEARTBEAT = Body(
     [Field("port", 8), Field(COUNT, 8), Field(CHECKSUM, 16)],
     HeaderLayout([Field("heard", 32, "Heard Server", most=MOST_UID)]),
-    title="heart-beat",
+    title="heartbeat",
 )
 LINK_STATE = Body(
     [
@@ -92,8 +92,8 @@ CABLE_CUT = Body(
 )
 
 
-class HeartBeat(NamedTuple):
-    """Heart-beat message to a port's neighbours, with the servers that its sender hears there.
+class Heartbeat(NamedTuple):
+    """Heartbeat message to a port's neighbours, with the servers that its sender hears there.
 
     A receiver in this list knows that the link works in both directions (Guo 2008, section 7.1).
 
@@ -107,8 +107,8 @@ class HeartBeat(NamedTuple):
         |                          Heard Server                         |
         +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
 
-    >>> HeartBeat.parse(HeartBeat(port=0, heard=(1, 2)).pack())
-    HeartBeat(port=0, heard=(1, 2))
+    >>> Heartbeat.parse(Heartbeat(port=0, heard=(1, 2)).pack())
+    Heartbeat(port=0, heard=(1, 2))
     """
 
     port: int
@@ -116,13 +116,13 @@ class HeartBeat(NamedTuple):
 
     def pack(self) -> bytes:
         """Return the body that encodes this control message."""
-        return HEART_BEAT.pack(self.port, entries=[(uid,) for uid in self.heard])
+        return HEARTBEAT.pack(self.port, entries=[(uid,) for uid in self.heard])
 
     @classmethod
-    @lru_cache(maxsize=256)  # parsed heart-beats are cached, since neighbours repeat identical ones
-    def parse(cls, data: bytes) -> HeartBeat:
+    @lru_cache(maxsize=256)  # parsed heartbeats are cached, since neighbours repeat identical ones
+    def parse(cls, data: bytes) -> Heartbeat:
         """Return the control message parsed from its body, or raise WireError."""
-        (port,), heard = HEART_BEAT.unpack(data)
+        (port,), heard = HEARTBEAT.unpack(data)
         return cls(port, tuple([uid for (uid,) in heard]))
 
 
@@ -326,11 +326,11 @@ class CableCut(NamedTuple):
 
 
 Message: TypeAlias = (
-    HeartBeat | LinkState | Probe | ProbeResponse | PathFailure | Unreachable | PathProbe | CableCut
+    Heartbeat | LinkState | Probe | ProbeResponse | PathFailure | Unreachable | PathProbe | CableCut
 )
 
 MESSAGES: dict[int, type[Message]] = {
-    Protocol.HEART_BEAT: HeartBeat,
+    Protocol.HEARTBEAT: Heartbeat,
     Protocol.LINK_STATE: LinkState,
     Protocol.PROBE: Probe,
     Protocol.PROBE_RESPONSE: ProbeResponse,
@@ -340,7 +340,7 @@ MESSAGES: dict[int, type[Message]] = {
     Protocol.CABLE_CUT: CableCut,
 }
 BODIES: dict[int, Body] = {
-    Protocol.HEART_BEAT: HEART_BEAT,
+    Protocol.HEARTBEAT: HEARTBEAT,
     Protocol.LINK_STATE: LINK_STATE,
     Protocol.PROBE: PROBE,
     Protocol.PROBE_RESPONSE: PROBE,
@@ -355,8 +355,8 @@ _PROTOCOLS = {message: Protocol(number) for number, message in MESSAGES.items()}
 def protocol_of(message: Message) -> Protocol:
     """Return the DCN protocol number of a control message.
 
-    >>> protocol_of(HeartBeat(0, ())).name
-    'HEART_BEAT'
+    >>> protocol_of(Heartbeat(0, ())).name
+    'HEARTBEAT'
     """
     return _PROTOCOLS[type(message)]
 
@@ -364,8 +364,8 @@ def protocol_of(message: Message) -> Protocol:
 def parse_message(protocol: int, body: bytes) -> Message:
     """Return the control message parsed by its protocol number, or raise WireError.
 
-    >>> parse_message(Protocol.HEART_BEAT, HeartBeat(1, (4,)).pack())
-    HeartBeat(port=1, heard=(4,))
+    >>> parse_message(Protocol.HEARTBEAT, Heartbeat(1, (4,)).pack())
+    Heartbeat(port=1, heard=(4,))
     """
     if protocol not in MESSAGES:
         raise WireError("unknown message", f"no control message has protocol {protocol}")

@@ -72,7 +72,7 @@ PACES = {
     "fast": FailoverTimes(
         {CUT: 0.1, FAR_CUT: 0.1, SILENT: 0.3, SERVER: 0.3, SWITCH: 0.3}, 1.2, 2.5
     ),
-    # A neighbour is down after 5 s without heart-beats. TCP's next try is the fifth, after 6.2 s
+    # A neighbour is down after 5 s without heartbeats. TCP's next try is the fifth, after 6.2 s
     # plus the round trips that TCP adds to each try.
     "paper": FailoverTimes({FAR_CUT: 1.0, SERVER: 7.0}, 9.0, 15.0),
 }

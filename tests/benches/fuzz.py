@@ -19,7 +19,7 @@ from pillarbox.hosts.wire.messages import (
     BODIES,
     MESSAGES,
     CableCut,
-    HeartBeat,
+    Heartbeat,
     LinkState,
     Message,
     PathFailure,
@@ -247,7 +247,7 @@ def _message_or_payload(protocol: int, random: Random) -> bytes:
     flow = FlowKey(_random_uid(random), _random_uid(random), ipv4.TCP, random.getrandbits(16), 80)
     number = random.getrandbits(32)
     messages: dict[int, Message] = {
-        Protocol.HEART_BEAT: HeartBeat(0, tuple(uids)),
+        Protocol.HEARTBEAT: Heartbeat(0, tuple(uids)),
         Protocol.LINK_STATE: LinkState(number, tuple(enumerate(uids))),
         Protocol.PROBE: Probe(number, 1, random.getrandbits(64)),
         Protocol.PROBE_RESPONSE: ProbeResponse(number, 1, random.getrandbits(64)),

@@ -139,7 +139,7 @@ def _step_cases(spec: str, router: type[Router]) -> dict[str, tuple[Callable[[],
         seen.clear()
         for a, b in pairs:
             network.send_udp(a, b)
-        network.run(PAPER.heart_beat_s)
+        network.run(PAPER.heartbeat_s)
     now = network.now
     packets = [(a, udp_packet(topology, a, b)) for a, b in pairs]
     found: dict[str, list[Callable[[], object]]] = {
@@ -155,7 +155,7 @@ def _step_cases(spec: str, router: type[Router]) -> dict[str, tuple[Callable[[],
         if serial is not None:
             arrived = network.trips[serial].destination == hop.peer
             found["deliver" if arrived else "relay"].append(receive)
-        elif hop.frame.ethertype == ETH_DCN and hop.frame.data[1] == Protocol.HEART_BEAT:
+        elif hop.frame.ethertype == ETH_DCN and hop.frame.data[1] == Protocol.HEARTBEAT:
             found["control"].append(receive)
     return {
         step: (_case_of_calls(calls[:200]), len(calls[:200]))

@@ -34,7 +34,7 @@ def run(*words: str) -> str:
 @pytest.mark.root
 def test_transcript(tmp_path: Path) -> None:
     script = tmp_path / "commands"
-    # A script is faster than a reader: servers get time to notice. On a busy machine heart-beats
+    # A script is faster than a reader: servers get time to notice. On a busy machine heartbeats
     # wait for a processor, and the papers' timers bear it.
     for line in COMMANDS:
         looks = f"0.0 sleep 0.3\n{line}\n" * LOOKS

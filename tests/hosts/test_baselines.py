@@ -132,7 +132,7 @@ def test_hosts_send_plain_ip_and_notice_their_own_cable(spec: str) -> None:
     again = network.send_udp(0, 15)
     network.run(1)
     assert again.arrived_s
-    # Nothing was ever sent but the packets: no heart-beats.
+    # Nothing was ever sent but the packets: no heartbeats.
     assert sum(router.counters["frames out"] for router in network.routers) == len(trips) + 1
 
 

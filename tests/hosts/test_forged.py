@@ -29,7 +29,7 @@ from pillarbox.hosts.wire.ipv4 import FlowKey, Ipv4Header, flow_key
 from pillarbox.hosts.wire.marks import serial_of, udp_packet
 from pillarbox.hosts.wire.messages import (
     CableCut,
-    HeartBeat,
+    Heartbeat,
     LinkState,
     PathFailure,
     ProbeResponse,
@@ -40,7 +40,7 @@ from pillarbox.hosts.wire.source_route import VERSION as SOURCE_ROUTE_VERSION
 from pillarbox.hosts.wire.source_route import SourceRouteHeader
 from pillarbox.topos.base.topology import Topology
 
-EVERY_S = FAST.heart_beat_s
+EVERY_S = FAST.heartbeat_s
 # Link states that are told soon again, to spare virtual time.
 TIMERS = replace(FAST, link_state_refresh_s=1.0, link_state_timeout_s=3.5)
 
@@ -91,12 +91,12 @@ def behind(net: MemoryNetwork, server: int) -> Step:
 
 
 @pytest.mark.parametrize(("spec", "routing"), ALL)
-def test_heart_beat_that_does_not_hear(spec: str, routing: str) -> None:
+def test_heartbeat_that_does_not_hear(spec: str, routing: str) -> None:
     net = network(spec, routing)
     victim, step = net.routers[0], behind(net, 0)
-    beat = HeartBeat(step.port, ()).pack()
+    beat = Heartbeat(step.port, ()).pack()
     victim.receive(
-        step.port, step.peer, forged(net, step.peer, Protocol.HEART_BEAT, beat, 0), net.now
+        step.port, step.peer, forged(net, step.peer, Protocol.HEARTBEAT, beat, 0), net.now
     )
     assert not victim.neighbours.works(step)
     net.run(2 * EVERY_S)
@@ -104,12 +104,12 @@ def test_heart_beat_that_does_not_hear(spec: str, routing: str) -> None:
 
 
 @pytest.mark.parametrize(("spec", "routing"), ALL)
-def test_heart_beat_of_a_dead_server(spec: str, routing: str) -> None:
+def test_heartbeat_of_a_dead_server(spec: str, routing: str) -> None:
     net = network(spec, routing)
     victim, step = net.routers[0], behind(net, 0)
     net.kill(step.peer)
-    beat = HeartBeat(step.port, (net.topology.uid(0),)).pack()
-    frame = forged(net, step.peer, Protocol.HEART_BEAT, beat, 0)
+    beat = Heartbeat(step.port, (net.topology.uid(0),)).pack()
+    frame = forged(net, step.peer, Protocol.HEARTBEAT, beat, 0)
     for _ in range(10):
         victim.receive(step.port, step.peer, frame, net.now)
         net.run(EVERY_S)
@@ -388,8 +388,8 @@ def test_who_names_nobody_changes_nothing(spec: str, routing: str) -> None:
     net = network(spec, routing)
     victim, step = net.routers[0], behind(net, 0)
     up = victim.neighbours.up
-    beat = HeartBeat(step.port, ()).pack()
+    beat = Heartbeat(step.port, ()).pack()
     for uid in (12345, net.topology.uid(0)):
-        data = DcnHeader(uid, 1, Protocol.HEART_BEAT, 1).pack(beat)
+        data = DcnHeader(uid, 1, Protocol.HEARTBEAT, 1).pack(beat)
         assert victim.receive(step.port, step.peer, Frame(ETH_DCN, data), net.now) == []
     assert victim.neighbours.up == up

@@ -105,11 +105,11 @@ def assert_no_new_flow_is_lost(
     make: type[Router] = found
     timers = timers_for(network, timers_name)
     net = MemoryNetwork(network, lambda net, server: make(net, server, timers=timers, seed=seed))
-    net.run(timers.heart_beat_s)
+    net.run(timers.heartbeat_s)
     everyone = connected(net, name)
     exchanged(net, everyone, 3000)  # some destinations are known from before
     strike(net, kind, nodes)
-    net.run(timers.neighbour_timeout_s + timers.heart_beat_s + SETTLE_S)
+    net.run(timers.neighbour_timeout_s + timers.heartbeat_s + SETTLE_S)
     pairs = connected(net, name)
     for round_ in range(3):
         attempts(net, name, 4000 + 10 * round_)
@@ -170,9 +170,9 @@ def test_what_was_repaired_serves_at_the_next_fault(spec: str, kind: str, timers
     assert found is not None
     make: type[Router] = found
     timers = timers_for(network, timers_name)
-    noticed_s = timers.neighbour_timeout_s + timers.heart_beat_s + SETTLE_S
+    noticed_s = timers.neighbour_timeout_s + timers.heartbeat_s + SETTLE_S
     net = MemoryNetwork(network, lambda net, server: make(net, server, timers=timers))
-    net.run(timers.heart_beat_s)
+    net.run(timers.heartbeat_s)
     some = faults(network, kind)
     for round_, (node,) in enumerate(random.Random(3).sample(some, min(4, len(some)))):
         strike(net, kind, (node,))
@@ -187,4 +187,4 @@ def test_what_was_repaired_serves_at_the_next_fault(spec: str, kind: str, timers
             net.revive(node)
         else:
             net.start_switch(node - network.servers)
-        net.run(2 * timers.heart_beat_s + SETTLE_S)
+        net.run(2 * timers.heartbeat_s + SETTLE_S)

@@ -59,7 +59,7 @@ def check(found: list[dict[str, Any]]) -> set[str]:
 def test_a_lab_also_after_it_has_grown_shrunk_and_revived_a_server(
     plane: str, tmp_path: Path
 ) -> None:
-    usual = {"nursery", "heart-beats", "forwarder", "delays"}
+    usual = {"nursery", "heartbeats", "forwarder", "delays"}
     with lab_of("dcell,2,1,servers=4", tmp_path, plane=plane, delay="2ms") as lab:
         assert check(process_rights.processes_below(os.getpid())) == usual
         lab.kill(1)
@@ -86,7 +86,7 @@ def test_a_trial_while_it_sends(tool: str, tmp_path: Path) -> None:
         sending.start(time.monotonic())
         wait_until(lambda: any(one.delivered_bytes for one in sending.progress()), "bytes")
         roles = check(process_rights.processes_below(os.getpid()))
-    assert roles == {"nursery", "heart-beats", "forwarder", "watcher", "canary", tool}
+    assert roles == {"nursery", "heartbeats", "forwarder", "watcher", "canary", tool}
 
 
 def test_the_server_of_a_page(tmp_path: Path) -> None:

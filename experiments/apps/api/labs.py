@@ -368,7 +368,7 @@ class Lab:
         seconds: float | None = None,
         frames: int | None = None,
         snap_bytes: int = 65535,
-        heart_beats: bool = True,
+        heartbeats: bool = True,
         overwrite: bool = False,
     ) -> Capture:
         """Start to capture frames into a file for Wireshark.
@@ -383,7 +383,7 @@ class Lab:
             Limits at which the capture ends, in seconds and in frames, for `Capture.wait`.
         snap_bytes : int
             Number of bytes kept of each frame.
-        heart_beats : bool
+        heartbeats : bool
             Include heartbeats and link states, which servers send continuously.
         overwrite : bool
             Replace a file that exists.
@@ -401,7 +401,7 @@ class Lab:
         words = [f"--lab={self.number}", f"--out={file}", f"--bytes={snap_bytes}"]
         words += [] if seconds is None else [f"--seconds={seconds}"]
         words += [] if frames is None else [f"--frames={frames}"]
-        words += ["--no-heart-beats"] * (not heart_beats) + ["--force"] * overwrite
+        words += ["--no-heartbeats"] * (not heartbeats) + ["--force"] * overwrite
         return Capture([*words, *ports])
 
     def ping(self, source: str, destination: str) -> Ping:

@@ -171,8 +171,8 @@ class StudentModule:
 
         made = {"timers": Timers(**timers), "seed": seed, "now": now}
         self.router = self._derived_class(Router, "routers")(self._network(network), server, **made)
-        if watched:  # the forwarder sends heart-beats, and detects silent neighbours
-            self.router.leave_heart_beats_to_others()
+        if watched:  # the forwarder sends heartbeats, and detects silent neighbours
+            self.router.leave_heartbeats_to_others()
             self.router.leave_silence_to_others()
         return _seconds(self.router.next_poll)
 

@@ -3,14 +3,14 @@
 All servers of a class network share cables, so a student's code must not harm the servers of
 others or produce evidence about packets:
 
-- The forwarder sends the heart-beats and detects silent neighbours. The student's router is
-  notified of link changes. Its own heart-beats are discarded.
+- The forwarder sends the heartbeats and detects silent neighbours. The student's router is
+  notified of link changes. Its own heartbeats are discarded.
 - A server holds a marked packet from its arrival until its router sends or delivers it. So the
   router can neither create marked packets nor duplicate them.
 - A router sends and delivers a limited number of unmarked frames, has a limited share of the time,
   and a marked packet that returns to the server again and again is discarded.
 - If the file fails, loops or exhausts its memory, its child is killed. The server then drops all
-  packets and sends no heart-beats: it is dead for its neighbours.
+  packets and sends no heartbeats: it is dead for its neighbours.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pillarbox.hosts.base.bounded import Bounded
 from pillarbox.hosts.base.hop_by_hop import HopByHop
 from pillarbox.hosts.base.load import router_for
 from pillarbox.hosts.base.path import Step
-from pillarbox.hosts.base.router import Router, is_heart_beat
+from pillarbox.hosts.base.router import Router, is_heartbeat
 from pillarbox.hosts.wire.frame import Frame
 from pillarbox.hosts.wire.ipv4 import Ipv4Header
 from pillarbox.hosts.wire.marks import serial_of
@@ -43,7 +43,7 @@ MOST_MARKED = 4096  # maximum number of marked packets that a server remembers
 TOO_MANY_FRAMES = f"the router sends more than {FRAMES_PER_S:g} frames of its own per second"
 NOT_HELD = "the router sends a packet that it does not hold: a copy or a forged packet"
 LOOP = f"the packet was forwarded by this server {MOST_VISITS} times"
-HEART_BEAT = "the lab sends the heart-beats of this server"
+HEARTBEAT = "the lab sends the heartbeats of this server"
 
 # Modules of Pillarbox that a student's file may import, with the package of its topology.
 MODULES = (
@@ -122,7 +122,7 @@ class ClassRouter(SealedChildRouter):
         header, _ = Ipv4Header.parse(packet)
         return self.server_of(header.destination) == server
 
-    # -- events: heart-beats and carriers for `Router`, everything for the student's code ----------
+    # -- events: heartbeats and carriers for `Router`, everything for the student's code ----------
 
     def send(self, packet: bytes, now: float) -> list[Action]:
         """Return the actions of the student's code for a packet from this server."""
@@ -130,8 +130,8 @@ class ClassRouter(SealedChildRouter):
         return super().send(packet, now)
 
     def receive(self, port: int, peer: int, frame: Frame, now: float) -> list[Action]:
-        """Return the actions of the student's code for a frame; process heart-beats directly."""
-        if is_heart_beat(frame):
+        """Return the actions of the student's code for a frame; process heartbeats directly."""
+        if is_heartbeat(frame):
             return Router.receive(self, port, peer, frame, now)
         self._hold(frame.data, now)
         return super().receive(port, peer, frame, now)
@@ -160,9 +160,9 @@ class ClassRouter(SealedChildRouter):
     def _code_polls_at(self) -> float:
         return float("inf") if self.stopped else self._next_poll
 
-    def heart_beats(self) -> list[Send]:
-        """Return the heart-beats of all ports; none after the student's code was stopped."""
-        return [] if self.stopped else super().heart_beats()
+    def heartbeats(self) -> list[Send]:
+        """Return the heartbeats of all ports; none after the student's code was stopped."""
+        return [] if self.stopped else super().heartbeats()
 
     def state(self) -> dict[str, Any]:
         """Return the router's state, with the reason why the student's code was stopped."""
@@ -182,7 +182,7 @@ class ClassRouter(SealedChildRouter):
                 return actions
             except ChildKilled as killed:
                 self.stopped = str(killed)
-                self.neighbours.revision += 1  # makes the forwarder stop the heart-beats
+                self.neighbours.revision += 1  # makes the forwarder stop the heartbeats
         return self._counted([Drop(f"stopped: {self.stopped}", packet)] if packet else [], now)
 
     def _valid_action(self, plain: Any, packet: bytes) -> Action:
@@ -192,8 +192,8 @@ class ClassRouter(SealedChildRouter):
 
     def _refusal(self, action: Send | Deliver) -> str:
         """Return the reason why an action of the student's code is not executed, or ""."""
-        if isinstance(action, Send) and is_heart_beat(action.frame):
-            return HEART_BEAT
+        if isinstance(action, Send) and is_heartbeat(action.frame):
+            return HEARTBEAT
         serial = serial_of(action.frame.data if isinstance(action, Send) else action.packet)
         if serial is None:  # marked packets are not limited: a neighbour's flood must not stop them
             return "" if self._frames.take(self._now) else TOO_MANY_FRAMES

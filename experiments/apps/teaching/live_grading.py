@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 FOREVER_S = 1e9
 # Timeout of a ping's reply in whole seconds, and interval between packets of a flow in seconds.
 PING_S, PING_EVERY_S = 2, 0.2
-# Number of packets per traced path: on a busy machine late heart-beats can cost a packet, whereas a
+# Number of packets per traced path: on a busy machine late heartbeats can cost a packet, whereas a
 # wrong router loses every packet.
 TRIES = 3
 RECOVERED_S = 4.0
@@ -87,7 +87,7 @@ class SealedRouter(SealedChildRouter):
 
     def _ask(self, what: str, packet: bytes, now: float, *arguments: Any) -> list[Action]:
         """Ask the sealed child for actions; if it was killed, drop the packet and stop polling."""
-        self.asked.clear()  # no limit on calls of a live student router: heart-beats never end
+        self.asked.clear()  # no limit on calls of a live student router: heartbeats never end
         try:
             return super()._ask(what, packet, now, *arguments)
         except ChildKilled as stopped:

@@ -118,7 +118,7 @@ class SealedChildRouter(Router):
             answer = self.child.ask(question)
         except StudentError as mistake:
             self.asked["mistakes"] += 1
-            self._next_poll = now + self.timers.heart_beat_s
+            self._next_poll = now + self.timers.heartbeat_s
             return self._counted([self._drop(str(mistake), packet)], now)
         if not isinstance(answer, list) or len(answer) != 2 or not isinstance(answer[0], list):
             return self._counted([Drop(NO_ACTION, packet)], now)

@@ -54,7 +54,7 @@ FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}  # errors of a file that cannot
     help="Maximum number of bytes stored per captured frame.",
 )
 @click.option(
-    "--no-heart-beats",
+    "--no-heartbeats",
     is_flag=True,
     help="Capture no heartbeats or link-state messages, which servers send all the time.",
 )
@@ -64,7 +64,7 @@ def command(
     ports: tuple[str, ...],
     number: int | None,
     out: Path,
-    no_heart_beats: bool,
+    no_heartbeats: bool,
     force: bool,
     as_json: bool,
     **limits: Any,
@@ -75,7 +75,7 @@ def command(
 
     \b
     sudo ./pillarbox capture --seconds 5
-    sudo ./pillarbox capture 0.0 1.3:0 -o two.pcapng --no-heart-beats
+    sudo ./pillarbox capture 0.0 1.3:0 -o two.pcapng --no-heartbeats
     sudo ./pillarbox capture -o - | wireshark -k -i -
     """
     from pillarbox.experiments.lab.emulation import lab_registry
@@ -94,7 +94,7 @@ def command(
         for server in {server for server, _ in chosen}:
             found = entrance_anywhere(folder, topology.address(server))
             if found.reach:
-                _capture_on_computers(folder, chosen, status, out, as_json, no_heart_beats, limits)
+                _capture_on_computers(folder, chosen, status, out, as_json, no_heartbeats, limits)
                 return
             for descriptor in found.files:
                 stack.callback(os.close, descriptor)
@@ -122,7 +122,7 @@ def command(
                 tapped,
                 file,
                 comment=json.dumps(_lab_facts(status)),
-                regular=not no_heart_beats,
+                regular=not no_heartbeats,
                 begun=begun,
                 stopped=lambda: bool(stopped) or _has_no_reader(file),
                 **limits,
@@ -196,14 +196,14 @@ def _capture_on_computers(
     status: dict[str, Any],
     out: Path,
     as_json: bool,
-    no_heart_beats: bool,
+    no_heartbeats: bool,
     limits: dict[str, Any],
 ) -> None:
     """Capture on all computers of a distributed lab; move the merged file to `out`."""
     from pillarbox.experiments.base.files import give_to_user
     from pillarbox.experiments.runs.control.client import ask
 
-    settings = {**limits, "regular": not no_heart_beats}
+    settings = {**limits, "regular": not no_heartbeats}
     comment = json.dumps(_lab_facts(status))
     found = ask(folder, ask="capture", ports=chosen, how=settings, comment=comment)
     if out == STANDARD_OUTPUT:

@@ -175,7 +175,7 @@ class Forwarders:
     def end_start(self) -> None:
         """Report that all servers of the network have started, those of other machines included.
 
-        From now on the heart-beat pacer waits for no server, and no silent neighbour is excused.
+        From now on the heartbeat pacer waits for no server, and no silent neighbour is excused.
         """
         self._all_started = True
         with self._news, suppress(BrokenPipeError, ConnectionResetError):

@@ -160,13 +160,13 @@ def hold_randomly(probability: float, index: int) -> bytes:
 def end_hold(tap: CableTap) -> bytes:
     """Return the BPF program that returns a held packet to the tap at which it was taken.
 
-    A switch forwards heart-beats past its shapers (`PAST_SHAPERS`), after their hold as well.
+    A switch forwards heartbeats past its shapers (`PAST_SHAPERS`), after their hold as well.
     """
     back = ebpf.set_register(R1, tap.ifindex)
     back += _redirect_instructions(REDIRECT, to_ingress=tap.hook == nl.CLSACT_INGRESS)
     mark = ebpf.copy(R6, R1) + ebpf.set_register(R1, LATE_MARK)
     mark += ebpf.store(ebpf.WORD, R6, MARK, R1) + ebpf.copy(R1, R6)
-    return mark + _bypass_of_heart_beats(back) + back
+    return mark + _bypass_of_heartbeats(back) + back
 
 
 def detach_from_socket(*, by_filter: bool) -> bytes:
@@ -181,7 +181,7 @@ def detach_from_socket(*, by_filter: bool) -> bytes:
     but then Linux segments super-packets, and drops those with headers that it does not know.)
 
     Packets without a socket pass immediately: the clone, and packets that a server has relayed,
-    which were detached at the first switch. So do heart-beats, which no queue delays; they also
+    which were detached at the first switch. So do heartbeats, which no queue delays; they also
     bypass the shapers of the ports at which a switch forwards them (`PAST_SHAPERS`).
     """
     again = ebpf.load(ebpf.WORD, R2, R1, IFINDEX) + ebpf.set_register(R3, TO_INGRESS)
@@ -189,23 +189,23 @@ def detach_from_socket(*, by_filter: bool) -> bytes:
     owned = again + _verdict_instructions(ACT_STOLEN if by_filter else ACT_SHOT)
     has_no_socket = ebpf.load(ebpf.DOUBLE, R2, R1, SOCKET)
     has_no_socket += ebpf.skip_if(ebpf.EQUAL, R2, 0, ebpf.length(owned))
-    return _bypass_of_heart_beats() + has_no_socket + owned + _verdict_instructions(ACT_UNSPEC)
+    return _bypass_of_heartbeats() + has_no_socket + owned + _verdict_instructions(ACT_UNSPEC)
 
 
 def bypass_shapers_for_heartbeats() -> bytes:
-    """Return the BPF program that only lets heart-beats bypass the shapers."""
-    return _bypass_of_heart_beats() + _verdict_instructions(ACT_UNSPEC)
+    """Return the BPF program that only lets heartbeats bypass the shapers."""
+    return _bypass_of_heartbeats() + _verdict_instructions(ACT_UNSPEC)
 
 
-def _bypass_of_heart_beats(end: bytes | None = None) -> bytes:
-    """Return the start of a BPF program that lets heart-beats bypass the shapers.
+def _bypass_of_heartbeats(end: bytes | None = None) -> bytes:
+    """Return the start of a BPF program that lets heartbeats bypass the shapers.
 
-    For heart-beats the program ends with the instructions `end`; by default they pass.
+    For heartbeats the program ends with the instructions `end`; by default they pass.
     """
     past = ebpf.set_register(R1, PAST_SHAPERS) + ebpf.store(ebpf.WORD, R6, PRIORITY, R1)
     past += _verdict_instructions(ACT_UNSPEC) if end is None else end
     is_beat = ebpf.load_packet(ebpf.BYTE, DCN_PROTOCOL_AT)
-    is_beat += ebpf.skip_if(ebpf.DIFFERENT, R0, Protocol.HEART_BEAT, ebpf.length(past)) + past
+    is_beat += ebpf.skip_if(ebpf.DIFFERENT, R0, Protocol.HEARTBEAT, ebpf.length(past)) + past
     is_dcn = ebpf.load(ebpf.WORD, R2, R1, PROTOCOL)
     is_dcn += ebpf.skip_if(ebpf.DIFFERENT, R2, socket.htons(ETH_DCN), ebpf.length(is_beat))
     return ebpf.copy(R6, R1) + is_dcn + is_beat + ebpf.copy(R1, R6)

@@ -1,7 +1,7 @@
 """Cgroup of the programs on servers, so that they cannot starve the emulated network.
 
 Programs that users and workloads run on servers share a cgroup with a small CPU weight and limits
-of memory and of the number of processes. Forwarders, the heart-beat process and the processes that
+of memory and of the number of processes. Forwarders, the heartbeat process and the processes that
 watch a trial are outside the cgroup, so that no workload stops them.
 
 Without the cgroup each program that starts a session gets as much processor time as the whole lab

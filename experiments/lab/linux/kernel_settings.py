@@ -102,12 +102,13 @@ def _set_by_labs() -> list[Path]:
 def _lock_if_free(held: IO[str]) -> bool:
     """Take the settings' lock; return False if labs hold it even after a grace period."""
     deadline = time.monotonic() + ENDED_S
-    while time.monotonic() < deadline:
+    while True:
         with suppress(BlockingIOError):
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
+        if time.monotonic() > deadline:
+            return False
         time.sleep(0.02)
-    return False
 
 
 def _wait_for_removals() -> None:

@@ -71,7 +71,7 @@ PRIVATE = ("/run/netns", "/run/openvswitch")
 NAMES = runtime_folder() / "etc"
 # Restrictions of a lab of an ordinary user, in a user namespace.
 WITHOUT_ROOT = (
-    "without root: every packet passes through Python instead of eBPF, heart-beats have no "
+    "without root: every packet passes through Python instead of eBPF, heartbeats have no "
     "real-time priority, and --no-sandbox, --machines, --cluster, Open vSwitch, eBPF congestion "
     "controls, ECN queues and reordering faults are refused; sudo permits all of it"
 )

@@ -11,11 +11,11 @@ half of that where the kernel supports it (`HYSTERESIS`; ADR 16): a timer for ea
 than all other work on the frame. This is also how late a timer may fire on a busy machine before
 the port's rate suffers.
 
-Servers' control messages (heart-beats, probes, failure notifications) have priority, like network
+Servers' control messages (heartbeats, probes, failure notifications) have priority, like network
 control in switches with priorities (IEEE 802.1p): at 10 Mbit/s a full queue is 120 ms of traffic,
 on a cable that stands for one of 1 Gbit/s, where it is 1 ms. After a full queue they would come too
 late, and routing would report failures in a busy network. A queue with a delay by netem has no
-priority band. Heart-beats are not even counted (`PAST_SHAPERS`): they take some kbit/s of a cable,
+priority band. Heartbeats are not even counted (`PAST_SHAPERS`): they take some kbit/s of a cable,
 and are the only traffic of an idle network.
 
 Delay and jitter are netem's if the kernel has it, else the process of `delays`. Loss is a BPF
@@ -56,7 +56,7 @@ HYSTERESIS = Path("/sys/module/sch_htb/parameters/htb_hysteresis")
 ROOT = 0xFFFFFFFF
 # handles of queueing disciplines, in tc's notation 5: and 10:
 HTB_HANDLE, DATA_HANDLE = PAST_SHAPERS, 0x10 << 16
-# HTB handle at ports with netem, where heart-beats are delayed like data
+# HTB handle at ports with netem, where heartbeats are delayed like data
 DELAYED_HANDLE = 0x6 << 16
 HTB_CLASS, CONTROL_CLASS, DATA_CLASS = HTB_HANDLE | 1, HTB_HANDLE | 2, HTB_HANDLE | 3
 # fraction of a port's rate guaranteed to control messages; data may use the unused part

@@ -27,7 +27,7 @@ UIDS = ("source", "destination", "proxy", "heard", "peer", "server", "previous",
 def lua_dissector_text(topology: Topology | None = None) -> str:
     """Return Wireshark's Lua dissector of Pillarbox's headers; a topology adds server names.
 
-    >>> '["prefix"] = "heart_beat"' in lua_dissector_text()
+    >>> '["prefix"] = "heartbeat"' in lua_dissector_text()
     True
     """
     meanings: dict[str, dict[int, str]] = {}

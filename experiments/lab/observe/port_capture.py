@@ -65,7 +65,7 @@ def capture(
     """Capture frames at servers' ports until a time or a number of frames, or `stopped`.
 
     `begun` is called when all sockets are open; frames that arrived before the end are written.
-    Without `regular`, heart-beats and link states are left out. Frames are flushed on arrival. The
+    Without `regular`, heartbeats and link states are left out. Frames are flushed on arrival. The
     capture ends if the file is a pipe whose reader has ended, or a full pipe in non-blocking mode.
     """
     writer = Writer(file, [Interface(port.title, longest) for port in ports], comment)
@@ -153,7 +153,7 @@ def _available_frames(tap: socket.socket, longest: int) -> Iterator[tuple[int, b
 
 def _is_control_message(data: bytes) -> bool:
     ours = data[12:14] == ETH_DCN.to_bytes(2, "big") and len(data) > _PROTOCOL_AT
-    return ours and data[_PROTOCOL_AT] in (Protocol.HEART_BEAT, Protocol.LINK_STATE)
+    return ours and data[_PROTOCOL_AT] in (Protocol.HEARTBEAT, Protocol.LINK_STATE)
 
 
 def _frame_counts(tap: socket.socket) -> tuple[int, int]:

@@ -216,7 +216,7 @@ def drawn_excess_s(
     )
     wanted = _feature_points(volume_bytes, limiting, fluid_slowdown, random)
     tree, similar = KDTree(sampled), min(SIMILAR, len(sampled))
-    rank = random.integers(1, similar + 1, len(wanted))  # of the drawn one among the nearest
+    rank = random.integers(1, similar + 1, len(wanted))  # place among the nearest
     found = numpy.empty(len(wanted))
     for number in range(1, similar + 1):
         of_rank = rank == number

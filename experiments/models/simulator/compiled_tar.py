@@ -6,7 +6,7 @@ state of the servers.
 A port's available bandwidth is its rate less the measured rate of the flows that leave by it. For
 the level-0 link, the mean rate of a flow is subtracted as well for each virtual flow. The live
 servers use the same rule (`pillarbox.hosts.ficonn.link_choice`). Rates follow from a throughput
-model. They are sampled as the live servers read their byte counters: at each heart-beat, as a
+model. They are sampled as the live servers read their byte counters: at each heartbeat, as a
 moving average. Flows are probed one after the other between the samples of a round, so the probes
 of one interval use the same measurement. A flow that is probed again does not count itself.
 
@@ -210,7 +210,7 @@ class TarFlows:
         self._rates = link_rates_bps(ficonn, 1.0)
         self._sent, self._samples = numpy.zeros(flows), numpy.zeros(flows, numpy.int32)
         timers = timers_for(ficonn, "paper")
-        samples = round(timers.probe_interval_s / timers.heart_beat_s)
+        samples = round(timers.probe_interval_s / timers.heartbeat_s)
         # the flows before which the servers read their counters; each round ends with a sample
         self._sampled = numpy.linspace(0, flows, samples + 1).astype(int)[1:]
         self._state = TarState(

@@ -18,7 +18,7 @@ import numpy
 from pillarbox.experiments.base.units import with_prefix
 from pillarbox.experiments.models.workloads.flows import EndableTool, Tool
 from pillarbox.experiments.runs.control.ideal_so_far import GoodputAndBound
-from pillarbox.experiments.runs.trials.recorded_paths import PathSampler, paths_of
+from pillarbox.experiments.runs.trials.recorded_paths import PathSampler, is_sprayed, paths_of
 from pillarbox.experiments.runs.trust.verdict import judge
 from pillarbox.topos.base.errors import PillarboxError, require
 
@@ -194,7 +194,8 @@ class ActiveWorkload:
             total = self._so_far.total
             known = total.ideal_bps > 0  # NaN (false) while the paths of all spans are unknown
             compared = (total.ideal_bps, total.achieved_bps) if known else (None, None)
-            verdict = judge(readings, *compared).as_json()
+            sprayed = is_sprayed(self._lab.topology, self._lab.routing)
+            verdict = judge(readings, *compared, sprayed=sprayed).as_json()
             del verdict["figures"]
             self._verdict = {"at_s": now_s, **verdict}
 

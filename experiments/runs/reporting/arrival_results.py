@@ -44,7 +44,7 @@ class SmallerNetwork(NamedTuple):
 
     request: ArrivalRequest
     load: float
-    count: int  # number of flows in a simulation
+    flows: int  # number of flows in a simulation
     tcp: TcpParameters
     most_events: float
 
@@ -67,7 +67,7 @@ def arrival_results(
         samples = simulate_samples(
             smaller.request,
             smaller.load,
-            smaller.count,
+            smaller.flows,
             smaller.tcp,
             most_samples=max(FEW_SAMPLES, len(flows[0].start_s)),
             most_events=smaller.most_events,

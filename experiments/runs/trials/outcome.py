@@ -24,7 +24,7 @@ from pillarbox.experiments.runs.trials.arrival_results import (
 from pillarbox.experiments.runs.trials.ideals import TrialIdeal, trial_ideal
 from pillarbox.experiments.runs.trials.order import TrialMeasurements, TrialOrder
 from pillarbox.experiments.runs.trials.packet_records import packet_log_of
-from pillarbox.experiments.runs.trials.recorded_paths import paths_of
+from pillarbox.experiments.runs.trials.recorded_paths import is_sprayed, paths_of
 from pillarbox.experiments.runs.trials.recovery import recovery
 from pillarbox.experiments.runs.trials.statistics import jain, spread
 from pillarbox.experiments.runs.trials.subflows import Subflow, subflow_rows, subflows_of
@@ -91,6 +91,7 @@ def outcome(order: TrialOrder, found: TrialMeasurements) -> Outcome:
         totals["goodput_bps"] if comparable else None,
         late(found, order.trial.system.dilation) if arrives else None,  # seconds of the lab
         sum(result.fell_back for result in found.results),
+        sprayed=is_sprayed(topology, found.routing),
     )
     record = {
         **_trial_columns(order.trial),

@@ -44,13 +44,18 @@ Addresses = tuple[str, ...]  # Servers on a path: addresses, with ports if they 
 Chosen = dict[tuple[str, str], list[Addresses]]
 
 
+def is_sprayed(topology: Topology, routing: str) -> bool:
+    """Return True if a routing sends the packets of a flow on several paths in turn."""
+    known = algorithms(topology).get(routing)
+    return known is not None and known.sprays
+
+
 def live_paths(
     lab: Lab, flows: Sequence[Flow]
 ) -> tuple[tuple[Addresses, ...], tuple[Addresses, ...]]:
     """Return the paths of flows and of their acknowledgements in a lab; empty if not chosen."""
     topology = lab.topology
-    known = algorithms(topology).get(lab.routing)
-    if not lab.relays or (known and known.sprays):
+    if not lab.relays or is_sprayed(topology, lab.routing):
         return ((),) * len(flows), ((),) * len(flows)
     alive = [server for server in range(topology.servers) if server not in lab.dead]
     chosen = chosen_paths({topology.address(server): lab.state(server) for server in alive})

@@ -60,6 +60,8 @@ def judge(
     achieved_bps: float | None = None,
     starts: DurationStatistics | None = None,
     fell_back: int = 0,
+    *,
+    sprayed: bool = False,
 ) -> Verdict:
     """Return the verdict on a trial.
 
@@ -74,13 +76,15 @@ def judge(
         Delays of arriving flows: actual minus planned start time.
     fell_back : int
         Number of flows of Multipath TCP that were sent by TCP.
+    sprayed : bool
+        True if each flow's packets take several paths: TCP slows down if they overtake one another.
     """
     judgement = _Judge(readings)
     judgement.enough_seen()
-    judgement.conservation(ideal_total_bps, achieved_bps)
+    judgement.conservation(ideal_total_bps, achieved_bps, sprayed)
     judgement.pacing()
     judgement.canary()
-    judgement.heart_beats()
+    judgement.heartbeats()
     judgement.foreign()
     judgement.strays()
     judgement.machine()
@@ -117,7 +121,9 @@ class _Judge:
                 f"{LEAST_CANARIES} and {LEAST_SAMPLES} are needed); send more, or for longer"
             )
 
-    def conservation(self, ideal_bps: float | None, achieved_bps: float | None) -> None:
+    def conservation(
+        self, ideal_bps: float | None, achieved_bps: float | None, sprayed: bool
+    ) -> None:
         readings = self.readings
         if readings.rate_bps is None:
             self.reasons.append(
@@ -141,6 +147,12 @@ class _Judge:
         elif of_ideal is None or readings.faults:
             self.warnings.append(
                 "no cable was backlogged, so it could not be checked that cables kept their rate"
+            )
+        elif of_ideal < LEAST_OF_IDEAL and sprayed:
+            self.warnings.append(
+                f"no cable was backlogged, and the flows got {of_ideal:.2f} of the ideal: TCP "
+                "slows down if packets overtake one another, so it could not be checked that "
+                "cables kept their rate"
             )
         elif of_ideal < LEAST_OF_IDEAL:
             self.reasons.append(
@@ -209,7 +221,7 @@ class _Judge:
                 f"{lost} of {heard + lost} {packet_kind} never came back (limit: {MOST_LOST:.0%})"
             )
 
-    def heart_beats(self) -> None:
+    def heartbeats(self) -> None:
         """Judge the number of links that servers falsely detected as down."""
         losses = self.figures["link_losses"] = self.readings.link_losses
         if losses and not self.readings.faults:

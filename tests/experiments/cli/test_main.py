@@ -124,7 +124,7 @@ def test_what_is_sent_all_the_time_can_be_left_out() -> None:
     def frame(protocol: Protocol) -> bytes:
         return bytes(12) + b"\x88\xb5" + DcnHeader(1, 2, protocol, 0).pack(b"")
 
-    assert _is_control_message(frame(Protocol.HEART_BEAT))
+    assert _is_control_message(frame(Protocol.HEARTBEAT))
     assert _is_control_message(frame(Protocol.LINK_STATE))
     assert not _is_control_message(frame(Protocol.IPV4))
     assert not _is_control_message(b"")

@@ -27,12 +27,12 @@ from pillarbox.hosts.memory.frame_devices import FrameHop, FrameTap
 from pillarbox.hosts.memory.memory_network import MemoryNetwork
 from pillarbox.hosts.wire.dcn import DcnHeader, Protocol
 from pillarbox.hosts.wire.frame import ETH_DCN, Frame
-from pillarbox.hosts.wire.messages import HeartBeat, LinkState
+from pillarbox.hosts.wire.messages import Heartbeat, LinkState
 
 # So that little virtual time makes a test.
 BRISK = replace(
     FAST,
-    heart_beat_s=0.05,
+    heartbeat_s=0.05,
     neighbour_timeout_s=0.06,
     link_state_refresh_s=1.0,
     link_state_timeout_s=3.5,
@@ -200,7 +200,7 @@ def test_flapping_link_cannot_flood_without_bound() -> None:
     """A cable that comes and goes a thousand times in a second, heard at once each time."""
     dcell = topos.parse("dcell,4,1")
     router = Dfr(dcell, 3, timers=BRISK)
-    beat = DcnHeader(16, 16, Protocol.HEART_BEAT).pack(HeartBeat(1, (3,)).pack())
+    beat = DcnHeader(16, 16, Protocol.HEARTBEAT).pack(Heartbeat(1, (3,)).pack())
     sent: list[Action] = []
     for i in range(1000):
         now = i * 1e-3
@@ -216,7 +216,7 @@ def test_flapping_link_cannot_flood_without_bound() -> None:
         if isinstance(action, Send) and action.frame.data[1] == Protocol.LINK_STATE
     ]
     floods = list(dict.fromkeys(bodies))
-    assert 10 < len(floods) <= 1.1 / BRISK.heart_beat_s + 1
+    assert 10 < len(floods) <= 1.1 / BRISK.heartbeat_s + 1
     assert (1, 16) in LinkState.parse(floods[-1]).links, "the last word"
 
 
@@ -249,7 +249,7 @@ def test_server_that_starts_anew_is_believed_within_a_refresh(away_s: float) -> 
     net.kill(5)
     net.run(away_s)
     net.revive(5)
-    net.run(BRISK.link_state_refresh_s + BRISK.heart_beat_s)
+    net.run(BRISK.link_state_refresh_s + BRISK.heartbeat_s)
     own = flooding(net, 5).states[5]
     assert own.sequence >= (1 if away_s > BRISK.link_state_timeout_s else before + 1)
     for server in range(20):
@@ -327,7 +327,7 @@ def test_forged_sequence_number_is_overcome(sequence: int) -> None:
     net = network("dcell,4,1", Dfr)
     net.run(1.5)
     net.routers[4].receive(0, 5, link_state(net, 5, sequence), net.now)  # none of its links works
-    net.run(BRISK.link_state_refresh_s + BRISK.heart_beat_s)
+    net.run(BRISK.link_state_refresh_s + BRISK.heartbeat_s)
     own = flooding(net, 5).states[5].sequence
     assert own is not None and (own - sequence) % SEQUENCES in (1, 2)
     assert all(len(flooding(net, s).states[5].links) == 4 for s in range(20))
@@ -358,7 +358,7 @@ def test_strangers_take_no_room() -> None:
         actions: list[Action] = router.receive(0, 1, frame, 0.0)
         assert [type(action) for action in actions] == [Drop]
     assert len(list(flooding(net, 0).states)) == before
-    assert len(router.agenda) == 4, "heart-beats, neighbours, refresh, ageing"
+    assert len(router.agenda) == 4, "heartbeats, neighbours, refresh, ageing"
 
 
 # -- shortest paths over them ------------------------------------------------------------------

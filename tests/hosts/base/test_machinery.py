@@ -16,7 +16,7 @@ from pillarbox.hosts.base.path import Step
 from pillarbox.hosts.base.timers import (
     FAST,
     PAPER,
-    heart_beat_load,
+    heartbeat_load,
     probe_round_cost_s,
     timers_for,
     where_processes_watch,
@@ -96,13 +96,13 @@ def test_fast_timers_notice_silence_in_tenths_of_a_second_in_networks_of_any_siz
     assert timers_for(large).neighbour_timeout_s < 0.3
 
 
-def test_a_lost_heart_beat_is_no_silence() -> None:
+def test_a_lost_heartbeat_is_no_silence() -> None:
     for spec in ("bcube,4,1", "bcube,8,2"):
         for name in ("fast", "paper"):
             timers = timers_for(topos.parse(spec), name)
-            assert timers.neighbour_timeout_s > 2 * timers.heart_beat_s
+            assert timers.neighbour_timeout_s > 2 * timers.heartbeat_s
             repeats_s = MOST_REPEATS * HEARD_WITHIN * TICK_S
-            assert timers.neighbour_timeout_s > timers.confirmed_heart_beat_s + repeats_s
+            assert timers.neighbour_timeout_s > timers.confirmed_heartbeat_s + repeats_s
 
 
 def test_fast_timers_look_for_better_paths_as_rarely_as_the_papers() -> None:
@@ -113,16 +113,16 @@ def test_fast_timers_look_for_better_paths_as_rarely_as_the_papers() -> None:
         assert fast.link_state_refresh_s >= paper.link_state_refresh_s
 
 
-def test_where_each_heart_beat_wakes_a_process_they_are_rarer() -> None:
+def test_where_each_heartbeat_wakes_a_process_they_are_rarer() -> None:
     small, large = topos.parse("bcube,8,1"), topos.parse("bcube,8,2")
     timers = timers_for(large)
     rarer = where_processes_watch(timers, large)
-    assert heart_beat_load(large) / rarer.heart_beat_s <= 0.1 * 2 + 1e-9
-    assert rarer.neighbour_timeout_s > 2 * rarer.heart_beat_s
+    assert heartbeat_load(large) / rarer.heartbeat_s <= 0.1 * 2 + 1e-9
+    assert rarer.neighbour_timeout_s > 2 * rarer.heartbeat_s
     assert rarer.probe_interval_s == timers.probe_interval_s
     rarer = where_processes_watch(timers_for(small), small)
-    assert (rarer.heart_beat_s, rarer.neighbour_timeout_s) == (0.08, 0.18)
-    assert replace(rarer, heart_beat_s=0.035, neighbour_timeout_s=0.12) == timers_for(small)
+    assert (rarer.heartbeat_s, rarer.neighbour_timeout_s) == (0.08, 0.18)
+    assert replace(rarer, heartbeat_s=0.035, neighbour_timeout_s=0.12) == timers_for(small)
     slow = timers_for(small, "paper")
     assert where_processes_watch(slow, small) == slow
     late = where_processes_watch(timers_for(small), small, prioritised=False)
@@ -146,7 +146,7 @@ def test_timers_of_papers_and_of_probes() -> None:
     ficonn = timers_for(crowded, "paper")
     assert (ficonn.probe_interval_s, ficonn.probe_jitter_s) == (30.0, 0.0)
     assert ficonn.flow_idle_s > ficonn.probe_interval_s
-    assert (PAPER.heart_beat_s, PAPER.neighbour_timeout_s) == (1.0, 5.0)  # Guo 2008, section 7.1
+    assert (PAPER.heartbeat_s, PAPER.neighbour_timeout_s) == (1.0, 5.0)  # Guo 2008, section 7.1
     with pytest.raises(topos.PillarboxError, match="choose fast or paper"):
         timers_for(large, "slow")
 
@@ -158,7 +158,7 @@ def neighbours() -> Neighbours:
 A, B = Step(0, 1), Step(1, 4)  # [0,1] over the switch, [1,0] by cable
 
 
-def test_all_neighbours_work_at_first_and_time_out_without_heart_beats() -> None:
+def test_all_neighbours_work_at_first_and_time_out_without_heartbeats() -> None:
     known = neighbours()
     assert known.works(A)
     assert known.works(B)
@@ -169,7 +169,7 @@ def test_all_neighbours_work_at_first_and_time_out_without_heart_beats() -> None
     assert known.next_timeout == math.inf
 
 
-def test_heart_beat_keeps_its_own_link_up() -> None:
+def test_heartbeat_keeps_its_own_link_up() -> None:
     known = neighbours()
     known.hear(Step(0, 1), hears_me=True, now=0.1)
     known.time_out(FAST.neighbour_timeout_s)
@@ -184,14 +184,14 @@ def test_link_that_works_one_way_only_is_down() -> None:
     assert known.works(A)
 
 
-def test_carrier_takes_down_all_of_a_port_and_a_heart_beat_brings_it_back() -> None:
+def test_carrier_takes_down_all_of_a_port_and_a_heartbeat_brings_it_back() -> None:
     known = neighbours()
     assert set(known.set_carrier(0, False, now=0.1)) == {Step(0, i) for i in (1, 2, 3)}
-    assert known.heart_beat(0) is None
+    assert known.heartbeat(0) is None
     assert known.hear(Step(0, 1), hears_me=True, now=0.1) is None
     assert known.set_carrier(0, True, now=0.2) == []
     assert known.hear(Step(0, 1), hears_me=True, now=0.2) == A
-    beat = known.heart_beat(0)
+    beat = known.heartbeat(0)
     assert beat is not None
     assert beat.heard == (1,)
 
@@ -216,17 +216,17 @@ def test_bandwidth_never_exceeds_the_rate_nor_goes_below_nothing() -> None:
 
 
 def test_who_is_told_of_neighbours_does_not_listen_to_frames() -> None:
-    """A heart-beat that whoever watches has refused must not change what it does not know of."""
+    """A heartbeat that whoever watches has refused must not change what it does not know of."""
     network = topos.parse("dcell,4,1")
     here, there = (DCellRouting(network, server, timers=FAST) for server in (0, 1))
-    here.leave_heart_beats_to_others()
+    here.leave_heartbeats_to_others()
     here.leave_silence_to_others()
     assert here.next_poll == math.inf
     assert there.silence(Step(0, 0), 0.0) == []
-    (deaf, *_) = there.heart_beats()
+    (deaf, *_) = there.heartbeats()
     here.receive(0, 1, deaf.frame, 0.1)
     assert here.neighbours.works(A)
-    assert here.drops["heart-beat of no neighbour"] == 1
+    assert here.drops["heartbeat of no neighbour"] == 1
     here.heard(A, hears_me=False, now=0.2)
     assert not here.neighbours.works(A)
     here.heard(A, hears_me=True, now=0.3)

@@ -173,7 +173,7 @@ def test_cut_at_the_source_uses_the_networks_routing_and_returns(spec: str, name
     assert trip.arrived_s or trip.lost
     assert router.counters["packets off their pinned path"] >= 1
     net.heal(path.source, first_node)
-    net.run(4 * FAST.heart_beat_s)
+    net.run(4 * FAST.heartbeat_s)
     before = router.own_generation, router.generation
     again = net.send_udp(path.source, path.destination, ports=ports)
     net.run(0.1)
@@ -199,7 +199,7 @@ def test_link_changes_invalidate_the_flows_decision(spec: str, name: str) -> Non
     router.gone.clear()
     generation = router.generation, router.own_generation
     net.heal(path.source, first)
-    net.run(4 * FAST.heart_beat_s)
+    net.run(4 * FAST.heartbeat_s)
     assert (router.generation, router.own_generation) != generation
 
 

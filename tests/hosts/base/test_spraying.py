@@ -98,7 +98,7 @@ def test_a_failed_path_leaves_and_returns(spec: str, silent: bool) -> None:
     begin_s = net.now
     net.cut(nodes[-2], nodes[-3], silent=silent)
     net.run(0.5)
-    noticed_s = begin_s + FAST.neighbour_timeout_s + 2 * FAST.heart_beat_s
+    noticed_s = begin_s + FAST.neighbour_timeout_s + 2 * FAST.heartbeat_s
     after = [trip for trip in trips if noticed_s < trip.sent_s < net.now - 0.05]
     assert len(after) > 20
     assert all(trip.arrived_s for trip in after)

@@ -71,10 +71,10 @@ BEFORE = {"up": "hears me", "deaf": "hears not", "silent": "cut", "unplugged": "
 
 
 def state_of(known: Neighbours) -> str:
-    """Return the state that can be seen: by routing, by the port, in the own heart-beats."""
+    """Return the state that can be seen: by routing, by the port, in the own heartbeats."""
     if not known.carrier(LINK.port):
         return "unplugged"
-    beat = known.heart_beat(LINK.port)
+    beat = known.heartbeat(LINK.port)
     assert beat is not None
     heard = LINK.peer in beat.heard
     assert heard or not known.works(LINK)
@@ -85,7 +85,7 @@ def state_of(known: Neighbours) -> str:
 def test_a_link(state: str, event: str, after: str) -> None:
     known = Neighbours(topos.parse("dcell,4,1"), 0, FAST, now=NOW_S)
     LINK_EVENTS[BEFORE[state]](known, NOW_S)
-    now = NOW_S + 1.5 * FAST.heart_beat_s  # a cut is believed for one heart-beat
+    now = NOW_S + 1.5 * FAST.heartbeat_s  # a cut is believed for one heartbeat
     assert state_of(known) == state
     LINK_EVENTS[event](known, now)
     assert state_of(known) == after

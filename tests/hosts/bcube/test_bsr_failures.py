@@ -79,7 +79,7 @@ def mend_it(network: MemoryNetwork, fault: str, relay: int, switch: int) -> None
 
 
 EVERY_S = 0.005
-NOTICE_S = FAST.neighbour_timeout_s + FAST.heart_beat_s
+NOTICE_S = FAST.neighbour_timeout_s + FAST.heartbeat_s
 # Rounds of probes that follow one another sooner, to spare virtual time.
 EAGER = replace(FAST, probe_interval_s=1.0, probe_jitter_s=0.2)
 # A failed link is forgotten, the next round begins, and its probes are answered.
@@ -192,7 +192,7 @@ def test_server_that_was_cut_off_goes_on_when_a_link_is_back() -> None:
     network.heal(*cables[0])
     network.run(0.5)
     # Not only with the next round, which is a second away.
-    arrived = [t for t in trips if t.sent_s > 0.4 + 2 * FAST.heart_beat_s and t.arrived_s]
+    arrived = [t for t in trips if t.sent_s > 0.4 + 2 * FAST.heartbeat_s and t.arrived_s]
     assert len(arrived) > 50
 
 

@@ -21,7 +21,7 @@ from pillarbox.hosts.wire.messages import Unreachable, Unreached
 from pillarbox.topos.dcell import DCell
 from tests.hosts.dcell.failed import SMALL, alive, names, random_failures, walked
 
-BRISK = replace(FAST, heart_beat_s=0.05, neighbour_timeout_s=0.06)
+BRISK = replace(FAST, heartbeat_s=0.05, neighbour_timeout_s=0.06)
 SETTLE_S = 2 * BRISK.neighbour_timeout_s
 
 
@@ -62,7 +62,7 @@ def test_example_of_the_testbed() -> None:
     assert first.arrived_s, "0.3 knows at once, and turns the packet round"
     assert now() == detour
     net.heal(cell.server("0.3"), cell.server("4.0"))
-    net.run(2 * BRISK.heart_beat_s)
+    net.run(2 * BRISK.heartbeat_s)
     assert now() == direct
     net.kill(cell.server("0.3"))
     at = net.now
@@ -72,7 +72,7 @@ def test_example_of_the_testbed() -> None:
     assert lost and all(trip.sent_s < at + BRISK.neighbour_timeout_s + 1e-3 for trip in lost)
     assert now() == detour
     net.revive(cell.server("0.3"))
-    net.run(2 * BRISK.heart_beat_s)
+    net.run(2 * BRISK.heartbeat_s)
     assert now() == direct
 
 

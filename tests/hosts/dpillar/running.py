@@ -27,10 +27,10 @@ MOST_HOPS = 64  # a packet's usual time to live, which is its tunnel's
 PROBED = ["mp", "mp-ccw", "mp-both", "mp-any", "mp-far-side", "mp-aware"]
 # Rounds of probes that follow one another sooner, to spare virtual time.
 EAGER = replace(FAST, probe_interval_s=1.0, probe_jitter_s=0.25)
-# So that little virtual time, and few heart-beats, make a test.
+# So that little virtual time, and few heartbeats, make a test.
 BRISK = replace(
     EAGER,
-    heart_beat_s=0.1,
+    heartbeat_s=0.1,
     neighbour_timeout_s=0.21,
     probe_interval_s=0.2,
     probe_jitter_s=0.05,

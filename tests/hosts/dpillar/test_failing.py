@@ -64,7 +64,7 @@ def test_a_stream_leaves_what_failed_and_returns(
     first = trips[-2].path
     mend = strike(net, first, fault)
     # Noticed by carrier at once, or after a neighbour's silence: the next packet is the news.
-    noticed = 0.0 if fault in ("cut", "switch") else BRISK.neighbour_timeout_s + BRISK.heart_beat_s
+    noticed = 0.0 if fault in ("cut", "switch") else BRISK.neighbour_timeout_s + BRISK.heartbeat_s
     struck = net.now
     net.run(0.7)
     moved = [trip for trip in trips if struck + noticed + 0.011 < trip.sent_s < net.now - 0.001]
@@ -73,7 +73,7 @@ def test_a_stream_leaves_what_failed_and_returns(
     assert {trip.path for trip in moved} == {moved[0].path}, "it stays where it went"
     assert moved[0].path != first
     mend()
-    net.run(0.6)  # heart-beats, a flow's interval, and two rounds of probes
+    net.run(0.6)  # heartbeats, a flow's interval, and two rounds of probes
     again = trips[-2].path
     shorter = len(first) < len(moved[0].path)
     assert again == (first if shorter else moved[0].path), "it returns only to what is better"
@@ -139,7 +139,7 @@ def test_own_cable_is_left_at_once_and_with_none_left_packets_are_dropped_and_to
     net.heal(a, plugs[port])
     net.run(1.5)
     # Up as soon as the neighbours are heard, and probed soon after that.
-    late = EAGER.heart_beat_s + EAGER.probe_timeout_s + 0.01
+    late = EAGER.heartbeat_s + EAGER.probe_timeout_s + 0.01
     assert all(trip.arrived_s for trip in again if trip.sent_s > again[0].sent_s + late)
     assert_each_ended_once(net.trips)
 
@@ -210,7 +210,7 @@ def test_idle_destinations_are_not_probed_and_forgotten() -> None:
     net.run(3.0)
     assert source.counters["probes"] == probes
     assert source.state()["destinations"] == []
-    assert len(source.agenda) == 2, "heart-beats and neighbours"
+    assert len(source.agenda) == 2, "heartbeats and neighbours"
 
 
 def test_answers_lost_or_twice_do_no_harm() -> None:

@@ -18,7 +18,7 @@ from pillarbox.hosts.wire.frame import ETH_IP, Frame
 from pillarbox.hosts.wire.ipv4 import UDP, Ipv4Header, Tunnel, encapsulate
 from pillarbox.hosts.wire.messages import CableCut
 
-BEAT_S, TIMEOUT_S = FAST.heart_beat_s, FAST.neighbour_timeout_s
+BEAT_S, TIMEOUT_S = FAST.heartbeat_s, FAST.neighbour_timeout_s
 
 
 def network(spec: str) -> MemoryNetwork:
@@ -41,7 +41,7 @@ HEAD_ON = [
 @pytest.mark.parametrize(
     ("spec", "b", "place"), [(spec, b, place) for spec, b, places in HEAD_ON for place in places]
 )
-def test_a_cut_cable_is_known_at_both_its_ends_before_a_heart_beat_is_missed(
+def test_a_cut_cable_is_known_at_both_its_ends_before_a_heartbeat_is_missed(
     spec: str, b: int, place: int
 ) -> None:
     net, a = network(spec), 0
@@ -104,7 +104,7 @@ def plugs(net: MemoryNetwork, server: int) -> list:
 # -- what one server does --------------------------------------------------------------------------
 
 
-def test_heart_beats_that_waited_in_a_switch_bring_no_link_back() -> None:
+def test_heartbeats_that_waited_in_a_switch_bring_no_link_back() -> None:
     net = topos.parse("dpillar,4,2")
     here = Neighbours(net, 0, FAST, 0.0)
     peer = net.peers(0, 1)[0]

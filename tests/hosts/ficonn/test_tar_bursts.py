@@ -20,7 +20,7 @@ from tests.hosts.ficonn.small import SMALL
 # As if all servers shared two processors, each of which takes 1.7 ms for a message.
 MESSAGE_S = 0.01
 PORTS = range(5)  # flows between each two servers
-TIMERS = replace(FAST, heart_beat_s=1.0, neighbour_timeout_s=5.0, probe_spacing_s=0.126)
+TIMERS = replace(FAST, heartbeat_s=1.0, neighbour_timeout_s=5.0, probe_spacing_s=0.126)
 SECONDS, EVERY_S = 12.0, 0.5
 
 
@@ -28,7 +28,7 @@ def cost_s(frame: Frame) -> float:
     """Return what a frame costs: a data plane forwards packets."""
     is_message = frame.ethertype == ETH_DCN and frame.data[1] not in (
         Protocol.IPV4,
-        Protocol.HEART_BEAT,
+        Protocol.HEARTBEAT,
     )
     return MESSAGE_S if is_message else 0.0
 

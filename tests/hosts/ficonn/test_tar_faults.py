@@ -48,7 +48,7 @@ def network(*devices: Device, ficonn: FiConn = SMALL, seed: int = 0) -> MemoryNe
 FAR_A, FAR_B = FICONN.server("0.2.1"), FICONN.server("1.2.1")  # of Fig. 3: seven hops
 RELAYS = tor_path(FICONN, FAR_A, FAR_B).servers
 NOTICED_S = FAST.search_timeout_s  # a cut that ports notice costs a path failure and a probe
-SILENT_S = FAST.neighbour_timeout_s + FAST.heart_beat_s + 3 * FAST.search_timeout_s
+SILENT_S = FAST.neighbour_timeout_s + FAST.heartbeat_s + 3 * FAST.search_timeout_s
 
 
 def fault(net: MemoryNetwork, kind: str, hop: int) -> float:

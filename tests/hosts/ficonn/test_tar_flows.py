@@ -28,9 +28,9 @@ from pillarbox.topos.ficonn import BACKUP, SWITCH, FiConn
 from tests.hosts.ficonn.small import BUSY, OTHER_PATH, SMALL, TOR_PATH, A, B, path_taken, tar_router
 
 FICONN = FiConn(4, 2)
-# Where nothing fails, heart-beats need not cost the test's time.
+# Where nothing fails, heartbeats need not cost the test's time.
 CALM = replace(
-    FAST, heart_beat_s=1.0, neighbour_timeout_s=5.0, probe_interval_s=3.0, probe_jitter_s=0.6
+    FAST, heartbeat_s=1.0, neighbour_timeout_s=5.0, probe_interval_s=3.0, probe_jitter_s=0.6
 )
 EVERY_S = CALM.probe_interval_s + CALM.probe_jitter_s
 SETTLE_S = 2 * FAST.search_timeout_s
@@ -429,7 +429,7 @@ def test_the_agenda_holds_one_timer_a_flow() -> None:
         net.send_udp(A, B, source_port=port)
     net.run(3 * EVERY_S)
     agenda: Agenda = net.routers[A].agenda
-    assert len(agenda) <= 30 + 4  # heart-beat, neighbours, expire, settle
+    assert len(agenda) <= 30 + 4  # heartbeat, neighbours, expire, settle
     assert len(net.routers[B].agenda) <= 4
 
 

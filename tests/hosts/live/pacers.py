@@ -1,4 +1,4 @@
-"""Pacers of heart-beats for tests, with a server's cables and memory for the kernel's tables."""
+"""Pacers of heartbeats for tests, with a server's cables and memory for the kernel's tables."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class Server:
                 self.cables[port], end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
                 self.cables[port].settimeout(WAIT_S)
                 theirs[port] = stack.enter_context(end)
-            heart_beat_ports = {port: HeartbeatPort(end, port // 2) for port, end in theirs.items()}
-            self.heart_beats = PacerConnection(arrivals, 0, heart_beat_ports, interval_s)
+            heartbeat_ports = {port: HeartbeatPort(end, port // 2) for port, end in theirs.items()}
+            self.heartbeats = PacerConnection(arrivals, 0, heartbeat_ports, interval_s)
 
     def close(self) -> None:
-        for end in (self.heart_beats, *self.cables.values()):
+        for end in (self.heartbeats, *self.cables.values()):
             end.close()
 
 

@@ -145,7 +145,7 @@ def test_frames_for_others_are_dropped_and_broadcasts_reach_python(decided):
     table.install_relay(dcn_lookup_key(B, None, 0), RelayDecision(1, mac(B, 0)))
     before = table.counters()["drop for another mac"]
     frame = to_relay(DCN.pack(inner()))
-    beat = to_relay(DCN._replace(protocol=Protocol.HEART_BEAT).pack(bytes(4)))
+    beat = to_relay(DCN._replace(protocol=Protocol.HEARTBEAT).pack(bytes(4)))
     with listening(lab, RELAY, 0, ETH_DCN) as listener:
         inject(lab, mac(77, 0) + frame[6:])
         inject(lab, b"\xff" * 6 + beat[6:])

@@ -95,7 +95,7 @@ def test_load_ends_a_rest_at_once(server: Server, forwards: bool) -> None:
     assert server.run(LONG_S) == 0
 
 
-def test_heart_beats_of_a_long_rest_are_no_load(server: Server) -> None:
+def test_heartbeats_of_a_long_rest_are_no_load(server: Server) -> None:
     server.run(LONG_S, RATE_BPS * IDLE / 10)
     server.looks.read_soon()
     server.run(4 * LOOK_S, RATE_BPS * IDLE / 10)

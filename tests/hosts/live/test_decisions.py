@@ -187,7 +187,7 @@ def test_a_flow_that_goes_on_is_repeated_as_the_router_would_answer(spec: str, n
     """A flow goes on while one cable or switch of its path after another fails and is repaired."""
     net = network_beside(spec, name)
     topology = net.topology
-    noticed_s = FAST.neighbour_timeout_s + FAST.heart_beat_s
+    noticed_s = FAST.neighbour_timeout_s + FAST.heartbeat_s
     pairs = [(0, topology.servers - 1), (topology.servers - 1, 0)]
 
     def go_on(seconds: float) -> list[Trip]:

@@ -18,7 +18,7 @@ from tests.hosts.live.cables import inject
 pytestmark = pytest.mark.root
 
 WAIT_S = 20.0
-HEART_BEAT = DcnHeader(A, A, Protocol.HEART_BEAT).pack(b"")
+HEARTBEAT = DcnHeader(A, A, Protocol.HEARTBEAT).pack(b"")
 MESSAGE = DcnHeader(A, A, Protocol.PROBE).pack(b"")
 DATA = DcnHeader(A, B, Protocol.IPV4).pack(b"payload")
 TO_THE_PORT, TO_ANOTHER = mac(RELAY, 0), mac(B, 0)
@@ -53,12 +53,12 @@ def injected(lab: ThreeServers, to: bytes, ethertype: int, data: bytes) -> None:
     inject(lab, to + mac(A, 0) + ethertype.to_bytes(2, "big") + data)
 
 
-def test_heart_beats_messages_and_packets_come_by_sockets_of_their_own(
+def test_heartbeats_messages_and_packets_come_by_sockets_of_their_own(
     lab_and_port: tuple[ThreeServers, Port],
 ) -> None:
     lab, port = lab_and_port
     packet = bytes(range(46))
-    injected(lab, BROADCAST_MAC, ETH_DCN, HEART_BEAT)
+    injected(lab, BROADCAST_MAC, ETH_DCN, HEARTBEAT)
     injected(lab, TO_THE_PORT, ETH_DCN, MESSAGE)
     injected(lab, TO_THE_PORT, ETH_DCN, DATA)
     injected(lab, TO_THE_PORT, ETH_IP, packet)
@@ -66,7 +66,7 @@ def test_heart_beats_messages_and_packets_come_by_sockets_of_their_own(
     assert came(port, messages) == [(mac(A, 0), Frame(ETH_DCN, MESSAGE))]
     assert came(port, ip) == [(mac(A, 0), Frame(ETH_IP, packet))]
     assert came(port, data) == [(mac(A, 0), Frame(ETH_DCN, DATA))]
-    assert came(port, port.heart_beats) == [(mac(A, 0), Frame(ETH_DCN, HEART_BEAT))]
+    assert came(port, port.heartbeats) == [(mac(A, 0), Frame(ETH_DCN, HEARTBEAT))]
 
 
 def test_who_floods_waits_in_a_queue_of_its_own(
@@ -85,18 +85,18 @@ def test_who_floods_waits_in_a_queue_of_its_own(
 
 
 @pytest.mark.parametrize("ebpf", [False, True])
-def test_a_heart_beat_is_as_old_as_it_is(ebpf: bool) -> None:
+def test_a_heartbeat_is_as_old_as_it_is(ebpf: bool) -> None:
     with ThreeServers() as lab:
         if ebpf:
             lab.add_table(RELAY)
         with lab.servers[RELAY].entered():
             port = Port(0, "eth0", TO_THE_PORT, ebpf=ebpf)
         sent_s = time.monotonic()
-        injected(lab, BROADCAST_MAC, ETH_DCN, HEART_BEAT)
-        assert select.select([port.heart_beats], [], [], WAIT_S)[0]
+        injected(lab, BROADCAST_MAC, ETH_DCN, HEARTBEAT)
+        assert select.select([port.heartbeats], [], [], WAIT_S)[0]
         there_s = time.monotonic()
         asked_s = time.monotonic()
-        ((age_s, _),) = port.receive_heart_beats(2)
+        ((age_s, _),) = port.receive_heartbeats(2)
         assert asked_s - there_s <= age_s <= time.monotonic() - sent_s
         assert age_s > 0
 

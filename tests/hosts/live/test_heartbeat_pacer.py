@@ -1,4 +1,4 @@
-"""The process that sends the heart-beats of many servers: in time, and none for the dead."""
+"""The process that sends the heartbeats of many servers: in time, and none for the dead."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def serve() -> Iterator[Serve]:
 
 def test_what_a_server_says_is_sent_again_and_again_by_its_port(serve: Serve) -> None:
     server = serve(0, 3)
-    server.heart_beats.set_frames({0: b"up", 3: b"down"})
+    server.heartbeats.set_frames({0: b"up", 3: b"down"})
     for _ in range(3):
         assert server.cables[0].recv(99) == b"up"
         assert server.cables[3].recv(99) == b"down"
@@ -56,7 +56,7 @@ def test_it_ends_with_the_last_server_once_nobody_can_start_another(
     lifeline, held = os.pipe()
     process, arrivals = started(lifeline)
     with closing(Server(arrivals, (0,))) as server:
-        server.heart_beats.set_frames({0: b"up"})
+        server.heartbeats.set_frames({0: b"up"})
         arrivals.close()
         assert [server.cables[0].recv(99) for _ in range(3)] == [b"up"] * 3
     assert os.waitpid(process, 0)[1] == 0
@@ -69,7 +69,7 @@ def test_it_ends_with_the_lab_even_while_servers_beat() -> None:
     lifeline, held = os.pipe()
     process, arrivals = started(lifeline)
     with arrivals, closing(Server(arrivals, (0,))) as server:
-        server.heart_beats.set_frames({0: b"up"})
+        server.heartbeats.set_frames({0: b"up"})
         assert server.cables[0].recv(99) == b"up"
         os.close(held)
         assert os.waitpid(process, 0)[1] == signal.SIGKILL
@@ -126,9 +126,9 @@ def test_another_one_continues_the_clock_once_all_have_registered_again() -> Non
 
 def test_what_it_says_later_is_sent_from_then_on(serve: Serve) -> None:
     server = serve()
-    server.heart_beats.set_frames({0: b"first"})
+    server.heartbeats.set_frames({0: b"first"})
     assert server.cables[0].recv(99) == b"first"
-    server.heart_beats.set_frames({0: b"second"})
+    server.heartbeats.set_frames({0: b"second"})
     while server.cables[0].recv(99) == b"first":
         pass
     assert server.cables[0].recv(99) == b"second"
@@ -137,7 +137,7 @@ def test_what_it_says_later_is_sent_from_then_on(serve: Serve) -> None:
 def test_what_is_new_waits_for_no_interval(serve: Serve) -> None:
     server = serve(0, interval_s=3 * WAIT_S)
     for news in (b"first", b"second", b"third"):
-        server.heart_beats.set_frames({0: news})
+        server.heartbeats.set_frames({0: news})
         assert server.cables[0].recv(99) == news
 
 
@@ -165,7 +165,7 @@ def test_it_shows_up_to_when_it_has_sent_and_stands_still_when_it_does() -> None
             os.close(each.fd)
         began_ns = time.monotonic_ns()
         with closing(Server(arrivals, (0,))) as server:
-            server.heart_beats.set_frames({0: b"here"})
+            server.heartbeats.set_frames({0: b"here"})
             for _ in range(3):
                 assert server.cables[0].recv(99) == b"here"
             first_ns = int.from_bytes(shown[:8], sys.byteorder)
@@ -221,7 +221,7 @@ def test_nothing_is_sent_again_for_a_link_that_is_down() -> None:
     assert beats_meanwhile(state=0, heard_ns=0) in (2, 3, 4)
 
 
-def test_where_a_neighbour_is_served_elsewhere_heart_beats_are_twice_as_frequent() -> None:
+def test_where_a_neighbour_is_served_elsewhere_heartbeats_are_twice_as_frequent() -> None:
     assert beats_meanwhile(state=3, heard_ns=LATE_NS, neighbour=99) in (5, 6, 7)
 
 
@@ -279,8 +279,8 @@ def test_its_clock_makes_up_for_lost_time_little_by_little() -> None:
 
 def test_a_server_that_says_nothing_is_silent_and_others_are_not(serve: Serve) -> None:
     quiet, other = serve(), serve()
-    quiet.heart_beats.set_frames({})
-    other.heart_beats.set_frames({0: b"here"})
+    quiet.heartbeats.set_frames({})
+    other.heartbeats.set_frames({0: b"here"})
     for _ in range(5):
         assert other.cables[0].recv(99) == b"here"
     quiet.cables[0].setblocking(False)
@@ -309,8 +309,8 @@ def test_nothing_is_sent_for_a_server_whose_process_has_ended() -> None:
 def test_a_cable_that_takes_nothing_holds_nobody_up(serve: Serve) -> None:
     torn, other = serve(), serve()
     torn.cables[0].close()
-    torn.heart_beats.set_frames({0: b"lost"})
-    other.heart_beats.set_frames({0: b"here"})
+    torn.heartbeats.set_frames({0: b"lost"})
+    other.heartbeats.set_frames({0: b"here"})
     for _ in range(5):
         assert other.cables[0].recv(99) == b"here"
 
@@ -318,7 +318,7 @@ def test_a_cable_that_takes_nothing_holds_nobody_up(serve: Serve) -> None:
 @pytest.mark.root
 def test_it_has_a_real_time_priority_and_an_end_to_it() -> None:
     with pacing() as (process, arrivals), closing(Server(arrivals, (0,))) as server:
-        server.heart_beats.set_frames({0: b"here"})
+        server.heartbeats.set_frames({0: b"here"})
         assert server.cables[0].recv(99) == b"here"  # so it runs
         assert os.sched_getscheduler(process) == os.SCHED_RR
         most_us = resource.prlimit(process, heartbeat_pacer.RLIMIT_RTTIME)

@@ -1,4 +1,4 @@
-"""Which neighbours live, as the kernel finds it: heart-beats are noted there, and so is silence."""
+"""Which neighbours live, as the kernel finds it: heartbeats are noted there, and so is silence."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pillarbox.hosts.live.liveness import (
 )
 from pillarbox.hosts.wire.dcn import DcnHeader, Protocol
 from pillarbox.hosts.wire.frame import ETH_DCN
-from pillarbox.hosts.wire.messages import HeartBeat
+from pillarbox.hosts.wire.messages import Heartbeat
 from tests.benches._three_servers import RELAY, A, B, ThreeServers, mac
 from tests.hosts.live.cables import inject, listening
 
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.root
 
 WAIT_S = 20.0
 FOR_EVER_S, SOON_S = 1000.0, 0.05
-BURSTS = 300  # bursts of heart-beats that change the state of a link again and again
+BURSTS = 300  # bursts of heartbeats that change the state of a link again and again
 MOST_LATE_NS = 1_000_000_000  # as liveness.h has it
 TO_A, TO_B = Step(0, A), Step(1, B)
 WELL = NeighbourState.HEARD | NeighbourState.HEARS_ME
@@ -51,14 +51,14 @@ class Watched:
     left: socket.socket  # sees what the kernel leaves to Python
 
     def beats(self, heard: tuple[int, ...] = (RELAY,), to: bytes = BROADCAST_MAC) -> None:
-        """Let A send a heart-beat that says whom it hears."""
+        """Let A send a heartbeat that says whom it hears."""
         inject(self.lab, _beat(heard, to))
 
     def injects(self, data: bytes, to: bytes = BROADCAST_MAC) -> None:
         inject(self.lab, _frame(data, to))
 
     def was_heard(self, seconds_ago: int) -> None:
-        """Let A's last heart-beat have come then."""
+        """Let A's last heartbeat have come then."""
         links, key = (
             self.programs.maps["links"],
             self.watch.link_indices(0)[A].to_bytes(4, sys.byteorder),
@@ -72,9 +72,9 @@ class Watched:
         return NeighbourLinkTable(*(each.fd for each in maps), entries=maps[0].entries)
 
     def noted(self, least: int) -> None:
-        """Wait until the kernel has noted so many heart-beats."""
+        """Wait until the kernel has noted so many heartbeats."""
         deadline = time.monotonic() + WAIT_S
-        while self.watch.heart_beats < least:
+        while self.watch.heartbeats < least:
             assert time.monotonic() < deadline
             time.sleep(0.001)
 
@@ -88,8 +88,8 @@ class Watched:
 
 
 def _beat(heard: tuple[int, ...], to: bytes = BROADCAST_MAC) -> bytes:
-    """Return A's heart-beat that says whom it hears."""
-    return _frame(DcnHeader(A, A, Protocol.HEART_BEAT).pack(HeartBeat(0, heard).pack()), to)
+    """Return A's heartbeat that says whom it hears."""
+    return _frame(DcnHeader(A, A, Protocol.HEARTBEAT).pack(Heartbeat(0, heard).pack()), to)
 
 
 def _frame(data: bytes, to: bytes) -> bytes:
@@ -124,7 +124,7 @@ def watched(request: pytest.FixtureRequest) -> Iterator[Watched]:
             programs.close()
 
 
-def test_a_heart_beat_that_says_what_is_known_wakes_nobody(watched: Watched) -> None:
+def test_a_heartbeat_that_says_what_is_known_wakes_nobody(watched: Watched) -> None:
     watched.beats()
     watched.beats(heard=(7, RELAY, 9))
     watched.noted(2)
@@ -176,12 +176,12 @@ def test_who_is_vouched_for_is_not_silent(watched: Watched) -> None:
 test_who_is_vouched_for_is_not_silent.timeout_s = SOON_S  # type: ignore[attr-defined]
 
 
-SIZE = len(DcnHeader(A, A, Protocol.HEART_BEAT).pack(HeartBeat(0, (RELAY,)).pack()))
+SIZE = len(DcnHeader(A, A, Protocol.HEARTBEAT).pack(Heartbeat(0, (RELAY,)).pack()))
 ANSWER = mac(A, 0) + mac(RELAY, 0) + ETH_DCN.to_bytes(2, "big") + bytes(range(SIZE))
 TO_RELAY = mac(RELAY, 0)
 
 
-def test_a_heart_beat_to_one_is_answered(watched: Watched) -> None:
+def test_a_heartbeat_to_one_is_answered(watched: Watched) -> None:
     watched.table().set_answer(watched.watch.link_indices(0)[A], ANSWER)
     with listening(watched.lab, A, 0, ETH_DCN) as back:
         watched.was_heard(seconds_ago=1)
@@ -200,7 +200,7 @@ def test_a_heart_beat_to_one_is_answered(watched: Watched) -> None:
     ],
     ids=["nothing to say", "to all", "of another length", "not heard", "one right after another"],
 )
-def test_no_other_heart_beat_is_answered(
+def test_no_other_heartbeat_is_answered(
     watched: Watched, answer: bytes, seconds_ago: int, beat: dict[str, Any]
 ) -> None:
     watched.table().set_answer(watched.watch.link_indices(0)[A], answer)
@@ -262,7 +262,7 @@ def test_what_is_to_be_forgotten_is_silent_until_it_is_heard(watched: Watched) -
     assert watched.news() == {TO_A: WELL}
 
 
-def test_heart_beats_from_before_a_cut_bring_nobody_back(watched: Watched) -> None:
+def test_heartbeats_from_before_a_cut_bring_nobody_back(watched: Watched) -> None:
     watched.watch.mark_silent(TO_A, time.monotonic() + FOR_EVER_S)
     watched.beats()
     watched.noted(1)
@@ -272,29 +272,29 @@ def test_heart_beats_from_before_a_cut_bring_nobody_back(watched: Watched) -> No
     assert watched.news() == {TO_A: WELL}
 
 
-GOOD = DcnHeader(A, A, Protocol.HEART_BEAT).pack(HeartBeat(0, (RELAY, 9)).pack())
+GOOD = DcnHeader(A, A, Protocol.HEARTBEAT).pack(Heartbeat(0, (RELAY, 9)).pack())
 REFUSED = {
     "header": bytes([*GOOD[:9], GOOD[9] ^ 1, *GOOD[10:]]),
     "body": bytes([*GOOD[:-1], GOOD[-1] ^ 1]),
     "cut short": GOOD[:-4],
-    "too long": DcnHeader(A, A, Protocol.HEART_BEAT).pack(HeartBeat(0, (9,)).pack() + bytes(4)),
-    "empty": DcnHeader(A, A, Protocol.HEART_BEAT).pack(b""),
-    "another sender": DcnHeader(B, B, Protocol.HEART_BEAT).pack(HeartBeat(0, (RELAY,)).pack()),
-    "data": DcnHeader(A, B, Protocol.IPV4).pack(HeartBeat(0, ()).pack()),
+    "too long": DcnHeader(A, A, Protocol.HEARTBEAT).pack(Heartbeat(0, (9,)).pack() + bytes(4)),
+    "empty": DcnHeader(A, A, Protocol.HEARTBEAT).pack(b""),
+    "another sender": DcnHeader(B, B, Protocol.HEARTBEAT).pack(Heartbeat(0, (RELAY,)).pack()),
+    "data": DcnHeader(A, B, Protocol.IPV4).pack(Heartbeat(0, ()).pack()),
 }
 
 
 @pytest.mark.parametrize("data", REFUSED.values(), ids=REFUSED.keys())
-def test_what_is_no_right_heart_beat_is_left_to_python(watched: Watched, data: bytes) -> None:
+def test_what_is_no_right_heartbeat_is_left_to_python(watched: Watched, data: bytes) -> None:
     watched.injects(data)
     assert watched.left.recv(1 << 16)[14:] == data
     watched.injects(GOOD)
     watched.noted(1)
-    assert watched.watch.heart_beats == 1
+    assert watched.watch.heartbeats == 1
     assert not watched.rings(0)
 
 
-def test_nobody_is_silent_while_the_heart_beats_sender_is_late() -> None:
+def test_nobody_is_silent_while_the_heartbeats_sender_is_late() -> None:
     with ThreeServers() as lab, lab.servers[RELAY].entered():
         programs = _watching([socket.if_nametoindex("eth0")], 1)
         paced, key = programs.maps["paced"], bytes(4)

@@ -1,4 +1,4 @@
-"""Heart-beats of servers at one switch, which a pacer sends to one server or to all."""
+"""Heartbeats of servers at one switch, which a pacer sends to one server or to all."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_who_hear_each_other_beat_to_one_at_a_time_and_to_each_in_turn(crowd: in
                 met.add((sender, to))
 
 
-def test_of_a_heart_beat_that_goes_round_the_pacer_sends_the_first_alone(switch: Switch) -> None:
+def test_of_a_heartbeat_that_goes_round_the_pacer_sends_the_first_alone(switch: Switch) -> None:
     began: list[int] = []
     deadline = time.monotonic() + WAIT_S
     while len(began) < 4:

@@ -48,7 +48,7 @@ def test_cut_cable_is_noticed_at_once_and_heals() -> None:
     net.run(0.01)
     assert trip.lost == "next hop is down"
     net.heal(NEAR, FAR)
-    net.run(2 * FAST.heart_beat_s)
+    net.run(2 * FAST.heartbeat_s)
     assert not (trip := net.send_udp(A, B)).lost
     net.run(0.01)
     assert len(trip.arrived_s) == 1
@@ -80,7 +80,7 @@ def test_dead_server_is_silent_and_returns_with_an_empty_memory() -> None:
     assert trip.lost == "next hop is down"
     net.revive(NEAR)
     assert net.routers[NEAR] is not before
-    net.run(3 * FAST.heart_beat_s)
+    net.run(3 * FAST.heartbeat_s)
     trip = net.send_udp(A, B)
     net.run(0.01)
     assert len(trip.arrived_s) == 1
@@ -94,7 +94,7 @@ def test_stopped_switch_takes_down_its_servers(silent: bool) -> None:
     net.run(2 * TIMEOUT if silent else 0.001)
     assert net.send_udp(A, NEAR).lost == "next hop is down"
     net.start_switch(0)
-    net.run(3 * FAST.heart_beat_s)
+    net.run(3 * FAST.heartbeat_s)
     trip = net.send_udp(A, NEAR)
     net.run(0.01)
     assert trip.arrived_s

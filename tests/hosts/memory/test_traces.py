@@ -30,7 +30,7 @@ from pillarbox.hosts.wire.frame import ETH_DCN, Frame
 from pillarbox.hosts.wire.header_layout import WireError
 from pillarbox.hosts.wire.ipv4 import IP_IN_IP, FlowKey, Ipv4Header
 from pillarbox.hosts.wire.marks import serial_of
-from pillarbox.hosts.wire.messages import HeartBeat, LinkState, parse_message
+from pillarbox.hosts.wire.messages import Heartbeat, LinkState, parse_message
 from pillarbox.topos.base.topology import Topology
 
 TRACES = Path(__file__).parent / "traces"
@@ -48,7 +48,7 @@ CASES = [
 BEFORE_S, AFTER_S = 0.5, 0.5  # until all servers know their neighbours; for what a fault changes
 PACKET_S = 0.1
 # Sent all the time, so that they are only counted.
-STEADY = (HeartBeat, LinkState)
+STEADY = (Heartbeat, LinkState)
 SERVERS = ("source", "destination", "proxy", "server", "peer", "previous")
 
 

@@ -21,7 +21,7 @@ from pillarbox.hosts.wire.messages import (
     BODIES,
     MESSAGES,
     CableCut,
-    HeartBeat,
+    Heartbeat,
     LinkState,
     PathFailure,
     Probe,
@@ -135,7 +135,7 @@ HEADERS = [
 ]
 
 VALUES: dict[type, st.SearchStrategy[Any]] = {
-    HeartBeat: st.builds(HeartBeat, bits(8), tuples_of(uids)),
+    Heartbeat: st.builds(Heartbeat, bits(8), tuples_of(uids)),
     LinkState: st.builds(LinkState, bits(32), tuples_of(st.tuples(bits(8), uids))),
     Probe: st.builds(Probe, bits(32), bits(8), bits(64)),
     ProbeResponse: st.builds(ProbeResponse, bits(32), bits(8), bits(64)),

@@ -36,7 +36,7 @@ def test_protocol_numbers_stay_what_they_are():
     # Servers of different versions may meet on a wire.
     assert {protocol.name: hex(protocol) for protocol in Protocol} == {
         "IPV4": "0x4",
-        "HEART_BEAT": "0xe0",
+        "HEARTBEAT": "0xe0",
         "LINK_STATE": "0xe1",
         "PROBE": "0xe2",
         "PROBE_RESPONSE": "0xe3",

@@ -11,7 +11,7 @@ from pillarbox.hosts.wire.ipv4 import FlowKey
 from pillarbox.hosts.wire.messages import (
     BODIES,
     CableCut,
-    HeartBeat,
+    Heartbeat,
     LinkState,
     PathFailure,
     Probe,
@@ -43,7 +43,7 @@ def test_every_body_has_its_checksum_in_the_second_half_of_its_first_word(number
 
 def test_bytes_stand_where_the_pictures_have_them():
     for message, body in [
-        (HeartBeat(1, (2, 3)), "01 02 fef8  00000002 00000003"),
+        (Heartbeat(1, (2, 3)), "01 02 fef8  00000002 00000003"),
         (LinkState(7, ((1, 2),)), "00 01 fef5  00000007  00000002 01"),
         (Probe(1, 2, 10**9), "02 00 f863  00000001  000000003b9aca00"),
         (PathFailure(255, 3, 7, None), "ff 00 00f5  00000003 00000007"),
@@ -61,12 +61,12 @@ def test_bytes_stand_where_the_pictures_have_them():
 def test_longest_lists_come_back_and_longer_ones_are_refused():
     uids = tuple(range(255))
     links = tuple((port, 2**31 - 1) for port in range(255))
-    assert HeartBeat.parse(HeartBeat(0, uids).pack()) == HeartBeat(0, uids)
+    assert Heartbeat.parse(Heartbeat(0, uids).pack()) == Heartbeat(0, uids)
     assert LinkState.parse(LinkState(0, links).pack()) == LinkState(0, links)
     entries = tuple(range(15))
     assert PathProbe.parse(PROBE._replace(entries=entries).pack()).entries == entries
     for message in (
-        HeartBeat(0, (*uids, 1)),
+        Heartbeat(0, (*uids, 1)),
         LinkState(0, (*links, (1, 1))),
         PROBE._replace(entries=(*entries, 1)),
     ):
@@ -74,16 +74,16 @@ def test_longest_lists_come_back_and_longer_ones_are_refused():
 
 
 def test_longest_messages_fit_into_an_ethernet_frame():
-    longest = [HeartBeat(0, (1,) * 255), LinkState(0, ((1, 1),) * 255)]
+    longest = [Heartbeat(0, (1,) * 255), LinkState(0, ((1, 1),) * 255)]
     assert all(len(message.pack()) + 36 <= 1500 for message in longest)
 
 
 @pytest.mark.parametrize(
     "message",
     [
-        HeartBeat(256, ()),
-        HeartBeat(0, (2**31,)),
-        HeartBeat(0, (-1,)),
+        Heartbeat(256, ()),
+        Heartbeat(0, (2**31,)),
+        Heartbeat(0, (-1,)),
         LinkState(2**32, ()),
         LinkState(0, ((256, 1),)),
         LinkState(0, ((0, 2**31),)),
@@ -110,15 +110,15 @@ def test_value_beyond_its_field_is_refused(message):
 
 
 def test_uid_with_the_top_bit_is_refused_on_the_wire_too():
-    beat = HeartBeat(0, (1,)).pack()
-    assert reason(HeartBeat.parse, with_checksum(beat[:4] + b"\x80" + beat[5:])) == "bad field"
+    beat = Heartbeat(0, (1,)).pack()
+    assert reason(Heartbeat.parse, with_checksum(beat[:4] + b"\x80" + beat[5:])) == "bad field"
     probe = PROBE.pack()
     assert reason(PathProbe.parse, with_checksum(probe[:-4] + b"\x80\0\0\0")) == "bad field"
     assert reason(PathProbe.parse, with_checksum(probe[:-4] + b"\xff\xff\xff\xfd")) == "bad field"
 
 
 def test_count_must_agree_with_the_length():
-    for message in (HeartBeat(0, (1, 2)), LinkState(0, ((1, 2),)), PathFailure(0, 1, 2, FLOW)):
+    for message in (Heartbeat(0, (1, 2)), LinkState(0, ((1, 2),)), PathFailure(0, 1, 2, FLOW)):
         body = message.pack()
         count = with_checksum(body[:1] + b"\0" + body[2:])
         assert reason(message.parse, count) == "bad length"

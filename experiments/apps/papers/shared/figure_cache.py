@@ -23,7 +23,7 @@ from pillarbox.experiments.models.simulator.sweeps import simulation_digest
 from pillarbox.experiments.runs.reporting.reproduced.result import Reproduction, Settings
 from pillarbox.experiments.runs.trials.manifest import machine, moment, versions
 
-# code on which results of live figures depend, besides what it imports
+# Code on which results of live figures depend; code that it imports is added.
 LIVE_CODE = (
     *("pillarbox.topos", "pillarbox.hosts"),
     *(

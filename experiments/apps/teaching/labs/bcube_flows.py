@@ -44,7 +44,7 @@ LOADS_MBIT = (0, 0, 200, 400, 600, 800)
 NO_LOAD = 0.0, 0.0
 LEARNED_S = 0.12  # time until the ports' byte counters show the load, in seconds
 PROBED_S = 2 * FAST.probe_timeout_s
-HEARD_S = FAST.neighbour_timeout_s + 2 * FAST.heart_beat_s
+HEARD_S = FAST.neighbour_timeout_s + 2 * FAST.heartbeat_s
 ANSWERED_S = 0.01  # time for a BCube probe response to pass a few hops, in seconds
 FIRST_PORT = 4000
 LIVE_PAIRS = 4
@@ -227,7 +227,7 @@ def live_ping_cases(work: LiveWork) -> list[GradedCase]:
     bcube = bcube_of(work.lab.topology.spec)
     draw = random.Random(f"live/{work.sheet.student}")
     pairs = [pair_of(bcube, draw) for _ in range(LIVE_PAIRS)]
-    work.wait_for_pings(*pairs)  # waits until all routers have received heart-beats
+    work.wait_for_pings(*pairs)  # waits until all routers have received heartbeats
     return [_live_packet_case(work, bcube, pair) for pair in pairs]
 
 

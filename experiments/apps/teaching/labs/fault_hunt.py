@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 ROUTING = "bcube"
 MOST_STEPS = 80
 NOTICED_S = 30.0
-HEARD_S = FAST.neighbour_timeout_s + 4 * FAST.heart_beat_s
-WATCHED_S = 5 * FAST.heart_beat_s  # capture time: five heart-beat periods, in seconds
+HEARD_S = FAST.neighbour_timeout_s + 4 * FAST.heartbeat_s
+WATCHED_S = 5 * FAST.heartbeat_s  # capture time: five heartbeat periods, in seconds
 CABLE, ONE_WAY, SWITCH, SERVER = KINDS = ("cable", "one way", "switch", "server")
 # number of arguments by kind of measurement that a student may request
 STEPS = {"ping": 2, "why": 2, "counters": 1, "capture": 2}
@@ -270,9 +270,9 @@ class LiveScene:
         from pillarbox.experiments.lab.observe.port_capture import CapturePort, sender_macs
 
         interface = self.bcube.interface(server, port)
-        beat_s = timers_for(self.bcube, self.lab.settings.timers).heart_beat_s
+        beat_s = timers_for(self.bcube, self.lab.settings.timers).heartbeat_s
         tapped = CapturePort("", interface, self.lab.namespace_of(server))
-        sources = Counter(sender_macs(tapped, WATCHED_S * beat_s / FAST.heart_beat_s))
+        sources = Counter(sender_macs(tapped, WATCHED_S * beat_s / FAST.heartbeat_s))
         mac = {peer: self.bcube.mac(peer, port) for peer in self.bcube.peers(server, port)}
         heard = {peer: sources[mac[peer]] for peer in mac}
         return {"sent": sources[self.bcube.mac(server, port)], "heard": _heard_frames(heard)}

@@ -45,8 +45,8 @@ NETWORKS = (*OWN, *HIDDEN)
 LIVE_NETWORK = "dpillar,4,2"
 DIRECTIONS = {"clockwise": CLOCKWISE, "counter-clockwise": COUNTER_CLOCKWISE}
 
-# Time for neighbours to detect a server's failure by missing heart-beats, in seconds.
-HEARD_S = FAST.neighbour_timeout_s + 2 * FAST.heart_beat_s
+# Time for neighbours to detect a server's failure by missing heartbeats, in seconds.
+HEARD_S = FAST.neighbour_timeout_s + 2 * FAST.heartbeat_s
 HOPS, PACKETS, FAULTY, LIVE_PAIRS = 60, 40, 20, 6
 INTEROP_PAIRS = 10
 
@@ -180,7 +180,7 @@ def live_packet_cases(work: LiveWork) -> list[GradedCase]:
     network = dpillar_of(work.lab.topology.spec)
     draw = random.Random(f"live/{work.sheet.student}")
     pairs = [_random_pair(draw, range(network.servers)) for _ in range(LIVE_PAIRS)]
-    work.wait_for_pings(*pairs)  # waits until all routers have received heart-beats
+    work.wait_for_pings(*pairs)  # waits until all routers have received heartbeats
     return [_live_packet_case(work, _live_path(work, network, pair)) for pair in pairs]
 
 

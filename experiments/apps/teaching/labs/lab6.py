@@ -54,7 +54,7 @@ BANDWIDTHS = tuple(mbit * 10**6 for mbit in (0, 200, 400, 600, 800, 1000))
 BUSY, FAULTY = 8, 6  # number of test flows with a busy cable, and with a failed cable
 BUSY_BPS = 0.6e9
 LEARNED_S = 0.12  # time until the ports' byte counters show the load, in seconds
-HEARD_S = FAST.neighbour_timeout_s + 2 * FAST.heart_beat_s
+HEARD_S = FAST.neighbour_timeout_s + 2 * FAST.heartbeat_s
 SET_UP_S = 0.05  # time for a probe, its response and the queued packet, in seconds
 LIVE_PAIRS, LIVE_LOAD = 4, 0.3
 
@@ -348,7 +348,7 @@ def live_packet_cases(work: LiveWork) -> list[GradedCase]:
     ficonn = ficonn_of(work.lab.topology.spec)
     draw = random.Random(f"live/{work.sheet.student}")
     pairs = [relayed_pair_and_relay(ficonn, draw)[:2] for _ in range(LIVE_PAIRS)]
-    work.wait_for_pings(*pairs)  # waits until all routers have received heart-beats
+    work.wait_for_pings(*pairs)  # waits until all routers have received heartbeats
 
     def case(pair: Pair) -> GradedCase:
         wanted = [ficonn.address(server) for server in tor_path(ficonn, *pair).servers]

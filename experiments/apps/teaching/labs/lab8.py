@@ -53,7 +53,7 @@ MOST_SIZES = 3  # maximum number of graded network sizes of the student's class
 PACKETS, OTHER_PACKETS, FAULTY_PACKETS = 160, 40, 8
 APART = "not all servers reach one another"
 # Time for neighbours to detect a failed server and to notify others, in seconds.
-HEARD_S = FAST.neighbour_timeout_s + 4 * FAST.heart_beat_s
+HEARD_S = FAST.neighbour_timeout_s + 4 * FAST.heartbeat_s
 
 Pair = tuple[int, int]
 

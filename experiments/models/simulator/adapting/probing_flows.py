@@ -87,7 +87,7 @@ class ProbingFlows:
             self.timers = replace(self.timers, probe_jitter_s=0.0)
         flows, last_s = len(sources), 0.0
         if not times.at_once:
-            last_s = self.timers.probe_interval_s - self.timers.heart_beat_s
+            last_s = self.timers.probe_interval_s - self.timers.heartbeat_s
         self.starts_s = random.random(flows) * last_s
         self.now_s, self.moves = 0.0, 0
         # Groups of flows that are probed together: by default, each flow is a group.
@@ -120,7 +120,7 @@ class ProbingFlows:
 
     def step(self) -> None:
         """Simulate one step: flows choose, send and probe, and servers read their counters."""
-        tick_s = self.timers.heart_beat_s
+        tick_s = self.timers.heartbeat_s
         self.choose()
         routes = self.routes()
         sent = numpy.nan_to_num(max_min(routes, self._rates, len(self._used)))

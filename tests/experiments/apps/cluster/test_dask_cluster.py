@@ -253,7 +253,7 @@ def check_capture(number: str, file: Path) -> None:
         stdout=subprocess.PIPE,
     )
     assert pings.stdout and pings.stdout.readline() and pings.stdout.readline()
-    done = pillarbox("capture", *lab, *ends, "--seconds", "1", "-o", str(file), "--no-heart-beats")
+    done = pillarbox("capture", *lab, *ends, "--seconds", "1", "-o", str(file), "--no-heartbeats")
     pings.terminate()
     pings.communicate()
     with file.open("rb") as opened:

@@ -68,13 +68,13 @@ CASES = [
 def test_every_network(spec: str, tmp_path: Path) -> None:
     with lab_over(spec, 2, tmp_path) as lab:
         if spec == "dcell,4,1":
-            check_kill_before_first_heart_beats(lab)
+            check_kill_before_first_heartbeats(lab)
         check_pings(lab)
         check_paths(lab)
         check_cut(lab)
 
 
-def check_kill_before_first_heart_beats(lab: Lab) -> None:
+def check_kill_before_first_heartbeats(lab: Lab) -> None:
     """See that the killed neighbour of a server on another machine is missed soon after a start."""
     cables = ((cable.a, cable.b) for cable in lab.topology.links())
     servers = (ends for ends in cables if max(ends) < lab.topology.servers)

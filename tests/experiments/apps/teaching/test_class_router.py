@@ -12,7 +12,7 @@ from pillarbox.experiments.apps.teaching.class_router import ClassRouter, write_
 from pillarbox.hosts.base.actions import Action, Deliver, Drop, Send
 from pillarbox.hosts.base.load import router_from_file
 from pillarbox.hosts.base.path import Step
-from pillarbox.hosts.base.router import is_heart_beat
+from pillarbox.hosts.base.router import is_heartbeat
 from pillarbox.hosts.bcube.plain import BCubeRouting
 from pillarbox.hosts.wire.frame import ETH_IP, Frame
 from pillarbox.hosts.wire.marks import udp_packet
@@ -106,7 +106,7 @@ def test_router_forwards_and_notices_a_dead_neighbour(made: Any) -> None:
 def test_bad_file_is_a_dead_server(made: Any, source: str, says: str) -> None:
     router = made(source)
     assert says in router.stopped
-    assert router.heart_beats() == []
+    assert router.heartbeats() == []
     assert reasons(router.send(packet(), 1.0)) == [f"stopped: {router.stopped}"]
     assert router.state()["stopped"] == router.stopped
     assert router.poll(1.0) == []
@@ -115,19 +115,19 @@ def test_bad_file_is_a_dead_server(made: Any, source: str, says: str) -> None:
 def test_refused_file_is_a_dead_server(made: Any) -> None:
     router = made(HEAD, "refused: it is a link")
     assert router.stopped == "refused: it is a link"
-    assert router.heart_beats() == []
+    assert router.heartbeats() == []
 
 
 def test_router_that_loops_is_stopped_later(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     router = made(outgoing("while True: pass"))
     assert not router.stopped
-    assert router.heart_beats()
+    assert router.heartbeats()
     revision = router.neighbours.revision
     monkeypatch.setattr(child, "DECISION_S", 0.2)
     (dropped,) = router.send(packet(), 1.0)
     assert "it loops or waits" in dropped.reason
-    assert router.heart_beats() == []
-    assert router.neighbours.revision > revision  # so that the forwarder ends its heart-beats
+    assert router.heartbeats() == []
+    assert router.neighbours.revision > revision  # so that the forwarder ends its heartbeats
 
 
 def test_exception_drops_the_packet_only(made: Any) -> None:
@@ -144,7 +144,7 @@ def test_exception_drops_the_packet_only(made: Any) -> None:
         ("return [Send(0, 1, Frame(2048, packet[:-1] + b'8'))]", [class_router.NOT_HELD]),
         ("return [Deliver(packet)]", ["delivered at a server that is not its destination"]),
         ("return [Deliver(b'')]", ["the router's answer is not a valid action"]),
-        ("return self.heart_beats()", [class_router.HEART_BEAT] * 2),
+        ("return self.heartbeats()", [class_router.HEARTBEAT] * 2),
         (
             "return ['nothing']",
             ["TypeError: a router answers with Send, Deliver or Drop, not with str"],
@@ -258,10 +258,10 @@ def test_share_of_the_time_is_limited(made: Any) -> None:
     assert "all its answers took" in router.stopped
 
 
-def test_forwarder_sends_the_heart_beats(made: Any) -> None:
+def test_forwarder_sends_the_heartbeats(made: Any) -> None:
     router = made(HEAD)
-    beats = router.heart_beats()
+    beats = router.heartbeats()
     assert len(beats) == NETWORK.ports
-    assert all(is_heart_beat(beat.frame) for beat in beats)
-    router.leave_heart_beats_to_others()
+    assert all(is_heartbeat(beat.frame) for beat in beats)
+    router.leave_heartbeats_to_others()
     assert not [one for one in router.poll(30.0) if isinstance(one, Send)]

@@ -31,34 +31,34 @@ def wake_ups(lab: Lab) -> int:
     return int(text.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
 
 
-def heart_beats_heard(lab: Lab) -> int:
+def heartbeats_heard(lab: Lab) -> int:
     """Return how many the server has received."""
-    heard: int = lab.state(SERVER)["heart-beats heard by the kernel"]
+    heard: int = lab.state(SERVER)["heartbeats heard by the kernel"]
     return heard
 
 
 @pytest.mark.parametrize("plane", ["python", "ebpf"])
-def test_a_server_is_not_woken_up_by_heart_beats(tmp_path: Path, plane: str) -> None:
+def test_a_server_is_not_woken_up_by_heartbeats(tmp_path: Path, plane: str) -> None:
     with running(topos.parse("bcube,4,1"), LabSettings(plane=plane), tmp_path) as lab:
         lab.wait_converged()
-        woken, heard = wake_ups(lab), heart_beats_heard(lab)
+        woken, heard = wake_ups(lab), heartbeats_heard(lab)
         deadline = time.monotonic() + 20
-        while heart_beats_heard(lab) - heard < 100 and time.monotonic() < deadline:
+        while heartbeats_heard(lab) - heard < 100 and time.monotonic() < deadline:
             time.sleep(LISTENED_S)  # each question wakes it up as well
-        heard = heart_beats_heard(lab) - heard
+        heard = heartbeats_heard(lab) - heard
         assert heard >= 100
         assert wake_ups(lab) - woken < 0.2 * heard
 
 
 def takes_turns(port: socket.socket, mac: bytes, others: set[bytes]) -> None:
-    """Wait until a server hears all others by heart-beats that are sent to it alone."""
+    """Wait until a server hears all others by heartbeats that are sent to it alone."""
     told: set[bytes] = set()
     deadline = time.monotonic() + WAIT_S
     while told != others:
         assert time.monotonic() < deadline
         frame, (_, ethertype, kind, *_) = port.recvfrom(200)
         is_sent = kind == socket.PACKET_OUTGOING
-        if is_sent or ethertype != ETH_DCN or frame[PROTOCOL_AT] != Protocol.HEART_BEAT:
+        if is_sent or ethertype != ETH_DCN or frame[PROTOCOL_AT] != Protocol.HEARTBEAT:
             continue
         assert frame[:6] in (mac, BROADCAST_MAC), "a switch sends a port what is for it"
         told = told | {frame[6:12]} if frame[:6] == mac else set()

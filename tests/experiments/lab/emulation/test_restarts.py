@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.root
 
-PINGS = ["ping", "-n", "-i0.02", "-c100", "-W2"]  # a packet more often than a heart-beat
+PINGS = ["ping", "-n", "-i0.02", "-c100", "-W2"]  # a packet more often than a heartbeat
 
 
 def kill(lab: Lab, *names: str) -> None:
@@ -51,7 +51,7 @@ def test_no_link_goes_down_and_no_packet_is_lost(
         assert lab.status()["link_losses"] == 0
         assert not lab.dead
         lab.kill(3)
-        wait_until(lambda: lab.state(2)["down"], "heart-beats that tell of a dead server")
+        wait_until(lambda: lab.state(2)["down"], "heartbeats that tell of a dead server")
         lab.revive(3)
         lab.wait_converged()
     events = [json.loads(line)["event"] for line in (tmp_path / "events.jsonl").open()]
@@ -64,7 +64,7 @@ def test_both_are_started_again(tmp_path: Path) -> None:
         kill(lab, "nursery", "pacer")
         lab.wait_converged()
         lab.kill(3)
-        wait_until(lambda: lab.state(2)["down"], "heart-beats that tell of a dead server")
+        wait_until(lambda: lab.state(2)["down"], "heartbeats that tell of a dead server")
         lab.revive(3)
         lab.wait_converged()
         assert lab.trace(0, 3)["delivered"]

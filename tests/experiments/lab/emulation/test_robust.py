@@ -98,12 +98,12 @@ def test_a_killed_server_relays_nothing_from_then_on(plane: str, tmp_path: Path)
 
 @pytest.mark.alone  # a pause of more than a second is another case
 @pytest.mark.parametrize("plane", PLANES)
-def test_a_pause_of_all_heart_beats_silences_nobody(plane: str, tmp_path: Path) -> None:
+def test_a_pause_of_all_heartbeats_silences_nobody(plane: str, tmp_path: Path) -> None:
     with lab_of("bcube,2,1", tmp_path, plane) as lab:
         (pacer,) = [each for each in all_processes() if os.sched_getscheduler(each)]
         began_s = time.monotonic()
         os.kill(pacer, signal.SIGSTOP)
-        time.sleep(3 * FAST.neighbour_timeout_s)  # that no heart-beat comes is what is tried here
+        time.sleep(3 * FAST.neighbour_timeout_s)  # that no heartbeat comes is what is tried here
         os.kill(pacer, signal.SIGCONT)
         lab.kill(0)
         told: set[int] = set()
@@ -133,7 +133,7 @@ def seen_at(port: socket.socket, wait_s: float) -> list[CapturedFrame]:
     found: list[CapturedFrame] = []
     end = time.monotonic() + wait_s
     while time.monotonic() < end or not any(one.frame.ethertype == ETH_DCN for one in found):
-        assert time.monotonic() < end + LIMIT_S, "no heart-beat is seen"
+        assert time.monotonic() < end + LIMIT_S, "no heartbeat is seen"
         try:
             frame = port.recv(65600)
         except BlockingIOError:

@@ -318,8 +318,8 @@ def test_where_the_kernel_has_netem_it_does_the_delaying(monkeypatch: pytest.Mon
 
 
 @root
-def test_heart_beats_go_by_the_shapers_and_other_messages_do_not() -> None:
-    from pillarbox.hosts.live.devices import BROADCAST_MAC, heart_beat_socket
+def test_heartbeats_go_by_the_shapers_and_other_messages_do_not() -> None:
+    from pillarbox.hosts.live.devices import BROADCAST_MAC, heartbeat_socket
     from pillarbox.hosts.wire.dcn import DcnHeader, Protocol
     from pillarbox.hosts.wire.frame import ETH_DCN
 
@@ -340,9 +340,9 @@ def test_heart_beats_go_by_the_shapers_and_other_messages_do_not() -> None:
             wait_until_answered(net["h0"], net[other].IP())
         before = [sent for _, sent in map(counted, places)]
         with net["h0"].live_namespace():
-            ports = heart_beat_socket("h0-eth0"), heart_beat_socket("h0-eth0")
+            ports = heartbeat_socket("h0-eth0"), heartbeat_socket("h0-eth0")
         ports[1].setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, 0)
-        for port, protocol in zip(ports, (Protocol.HEART_BEAT, Protocol.LINK_STATE), strict=True):
+        for port, protocol in zip(ports, (Protocol.HEARTBEAT, Protocol.LINK_STATE), strict=True):
             with port:
                 for _ in range(3):
                     port.send(frame(protocol))
@@ -353,7 +353,7 @@ def test_heart_beats_go_by_the_shapers_and_other_messages_do_not() -> None:
             assert now[0] == 3
 
 
-def test_a_delay_is_for_heart_beats_as_well() -> None:
+def test_a_delay_is_for_heartbeats_as_well() -> None:
     from pillarbox.experiments.lab.linux.shaping import DELAYED_HANDLE, LinkDelay, limited
     from pillarbox.hosts.live.devices import PAST_SHAPERS
 

@@ -162,7 +162,7 @@ def is_locked(folder: Path) -> bool:
 
 
 @pytest.mark.root
-@pytest.mark.alone  # a machine that is busy with other tests may miss heart-beats
+@pytest.mark.alone  # a machine that is busy with other tests may miss heartbeats
 @pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("plane", PLANES)
 def test_a_network_goes_on_beside_a_workload_that_forks_without_end(

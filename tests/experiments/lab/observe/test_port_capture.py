@@ -20,11 +20,11 @@ from pillarbox.experiments.lab.observe.pcapng import Reader
 from pillarbox.experiments.lab.observe.port_capture import CapturePort, capture
 from pillarbox.hosts.wire.dcn import DcnHeader, Protocol
 from pillarbox.hosts.wire.frame import ETH_DCN
-from pillarbox.hosts.wire.messages import HeartBeat
+from pillarbox.hosts.wire.messages import Heartbeat
 from pillarbox.topos.base.errors import PillarboxError
 from tests.experiments.lab.observe.tshark import needs_tshark, tshark_of_a_pipe
 
-HEART_BEAT = DcnHeader(1, 1, Protocol.HEART_BEAT).pack(HeartBeat(0, ()).pack())
+HEARTBEAT = DcnHeader(1, 1, Protocol.HEARTBEAT).pack(Heartbeat(0, ()).pack())
 DEADLINE_S = 20.0  # timeout of a wait for tshark, in seconds
 
 
@@ -47,10 +47,10 @@ def test_a_capture_has_as_many_frames_as_were_asked_for(frames: int) -> None:
     assert len(list(Reader(file))) == frames
 
 
-def _send_heart_beat(interface: str) -> None:
+def _send_heartbeat(interface: str) -> None:
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as sender:
         sender.bind((interface, 0))
-        sender.send(bytes(12) + ETH_DCN.to_bytes(2, "big") + HEART_BEAT)
+        sender.send(bytes(12) + ETH_DCN.to_bytes(2, "big") + HEARTBEAT)
 
 
 def _line_within_deadline(stream: IO[bytes]) -> bytes:
@@ -76,11 +76,11 @@ def test_tshark_shows_each_frame_of_a_pipe_when_it_arrives() -> None:
         try:
             assert began.wait(DEADLINE_S)
             for _ in range(3):
-                _send_heart_beat("port0")
-                assert b"heart-beat" in _line_within_deadline(reader.stdout)
+                _send_heartbeat("port0")
+                assert b"heartbeat" in _line_within_deadline(reader.stdout)
             reader.terminate()  # and with it dumpcap, which reads the pipe
             reader.wait()
-            _send_heart_beat("port0")
+            _send_heartbeat("port0")
             assert counts.result(DEADLINE_S).written == 4
         finally:
             ended.set()

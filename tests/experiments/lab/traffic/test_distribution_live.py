@@ -85,7 +85,7 @@ def test_only_the_cables_of_the_plan_carry_the_file(tmp_path: Path) -> None:
         }
     part = SIZE // 2
     assert {name for name, count in sent.items() if count > part} == planned
-    # Everything else is acknowledgements and heart-beats.
+    # Everything else is acknowledgements and heartbeats.
     assert all(count < part / 3 for name, count in sent.items() if name not in planned)
 
 

@@ -69,8 +69,8 @@ class Plain:
         loads = link_loads(routes, rates, len(self.used))
         self.used = NEWEST * loads + (1 - NEWEST) * self.used
         for flow, rate in enumerate(rates.tolist()):
-            self.sent(flow, rate * PAPER.heart_beat_s)
-        self.now += PAPER.heart_beat_s
+            self.sent(flow, rate * PAPER.heartbeat_s)
+        self.now += PAPER.heartbeat_s
         return routes
 
     def path(self, flow: int) -> Path | None:
@@ -253,7 +253,7 @@ def test_every_step_is_that_of_the_routers(
     )
     assert isinstance(ours, ProbingFlows)
     random = numpy.random.default_rng(2)
-    last_s = 0.0 if at_once else PAPER.probe_interval_s - PAPER.heart_beat_s
+    last_s = 0.0 if at_once else PAPER.probe_interval_s - PAPER.heartbeat_s
     starts_s = (random.random(FLOWS) * last_s).tolist()
     ends = list(zip(sources.tolist(), destinations.tolist(), strict=True))
     theirs = plain(network, failures, starts_s, random, ends=ends)  # type: ignore[call-arg]

@@ -101,7 +101,7 @@ BAD = {
     "packets of the kernel were lost": ({"pacing_lost": 20}, "20 of 1020 packets that the kernel"),
     "no time was left over": ({"idle": 0.03}, "idle 3.0% of the time"),
     "somebody else was at work": ({"foreign": 0.3}, "took 30% of the processors"),
-    "heart-beats came late": ({"link_losses": 2}, "working links down, 2 times"),
+    "heartbeats came late": ({"link_losses": 2}, "working links down, 2 times"),
     "packets vanished": ({"strays": {"h0-eth0 in": 200}}, "200 h0-eth0 in"),
     "there is no rate": ({"rate_bps": None, "links": []}, "have no rate"),
     "it was short": ({"round_trip": DurationStatistics(30, 1e-4, 1e-4, 1e-4)}, "too short"),
@@ -262,6 +262,16 @@ def test_where_no_cable_is_backlogged_the_total_decides() -> None:
     unknown = judge(idle)
     assert unknown.valid
     assert "no cable was backlogged" in unknown.warnings[0]
+
+
+def test_tcp_may_slow_down_if_packets_of_a_flow_overtake_one_another() -> None:
+    idle = replace(GOOD, links=links(None, None))
+    slow = judge(idle, ideal_total_bps=1e9, achieved_bps=0.2e9, sprayed=True)
+    assert slow.valid
+    assert "0.20 of the ideal: TCP slows down" in slow.warnings[0]
+    assert not judge(idle, 1e9, 1.1e9, sprayed=True).valid
+    # A backlogged cable that sends too little is the machine's.
+    assert not judge(replace(GOOD, links=links(0.5)), 1e9, 0.2e9, sprayed=True).valid
 
 
 def test_with_faults_nobody_knows_the_ideal_and_packets_may_vanish() -> None:
