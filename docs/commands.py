@@ -61,7 +61,7 @@ Live labs are fastest with root, `sudo ./pillarbox up dcell,4,1`; most commands 
 | | `run PATTERN` | prompt | one workload with its ideal and [verdict](trust.md); `finish` ends it |
 | | `run NAME` | experiment | repeated trials of several systems; `--load 0.3,0.6` sweeps |
 | | `calibrate` | network | highest faithful rate, for `run --rate-mbit calibrated` |
-| | `cc` | congestion control | [your own TCP control](congestion.md) beside Reno |
+| | `cc` | congestion control | [your own TCP control](congestion.md), compared with Reno |
 | | `bench` | benchmark | performance of Pillarbox on this machine |
 | | `reproduce` | figure | a paper's figure, compared with its numbers |
 | **results** | `report` | run | figures and report.html |
