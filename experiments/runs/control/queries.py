@@ -13,7 +13,6 @@ from pillarbox.experiments.base.text import columns
 from pillarbox.experiments.lab.emulation.packet_tracing import computed, named
 from pillarbox.experiments.lab.observe.pings import WAIT_S
 from pillarbox.experiments.models.workloads.flows import Flow, Sending
-from pillarbox.experiments.runs.trials.recorded_paths import is_sprayed
 from pillarbox.experiments.runs.trials.trial_backend import backend_of
 from pillarbox.hosts.base.algorithms import SHORTEST, algorithms, choose, route
 from pillarbox.hosts.base.failures import Failures
@@ -125,8 +124,8 @@ def _repair_command(fault: Fault) -> str:
 
 def _spraying_sentence(lab: Lab, source: int, destination: int) -> Iterator[str]:
     """Yield a sentence that names all paths of a sprayed flow."""
-    topology = lab.topology
-    if is_sprayed(topology, lab.routing):
+    topology, known = lab.topology, algorithms(lab.topology).get(lab.routing)
+    if known and known.sprays:
         found = route(topology, lab.routing, source, destination, lab.failures(), several=True)
         paths = "; ".join(" ".join(named(topology, path, lab.failures())) for path in found.paths)
         yield f"{lab.routing} sends packets over these paths in turn: {paths or 'none is left'}"

@@ -74,7 +74,7 @@ def test_a_smaller_network_estimates_tails() -> None:
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_flows_are_written_to_a_file(tmp_path: Path, suffix: str) -> None:
     file = tmp_path / f"flows.{suffix}"
-    asked = ["bcube,4,1", "--load", "0.3", "--load", "0.5", "--count", "600", "--sizes", "cache"]
+    asked = ["bcube,4,1", "--load", "0.3", "--load", "0.5", "--count", "600", "--sizes", "50000"]
     said = run(*asked, "--tcp", "--out", str(file), "--json").stdout
     flows = pandas.read_csv(file) if suffix == "csv" else pandas.read_parquet(file)
     assert flows["source"].str.fullmatch(r"\d\.\d\.bcube").all()
