@@ -21,12 +21,14 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
+#define TCP_CA_CWR 2      /* the window shrinks because of a mark */
 #define TCP_CA_Recovery 3 /* lost segments are retransmitted */
 #define TCP_CA_Loss 4
 #define ACK_DELAYED 2 /* of icsk_ack.pending: the timer of delayed ACKs runs */
 #define ACK_NOW 16    /* of icsk_ack.pending: send an ACK immediately */
 #define ECE 4         /* of ecn_flags: ACKs tell the sender of marked packets */
 #define INFINITE 0x7fffffffu   /* initial slow-start threshold: there was no loss yet */
+#define LEAST_SEGMENTS 2       /* segments of a super-packet, as the kernel has it by default */
 #define MOST_WINDOW (1u << 20) /* above all windows that receivers offer, in segments */
 
 enum tcp_ca_event {
@@ -45,6 +47,7 @@ struct sock {
 };
 
 struct inet_connection_sock {
+    __u8 icsk_ca_state : 5; /* TCP_CA_CWR, ... */
     struct {
         __u8 pending; /* (w) ACKs that are due, see ACK_DELAYED and ACK_NOW */
     } icsk_ack;
@@ -60,6 +63,8 @@ struct tcp_sock {
     __u32 max_packets_out; /* largest number of segments in flight in the latest window */
     __u8 is_cwnd_limited : 1;
     __u32 snd_una, snd_nxt, rcv_nxt;
+    __u32 high_seq; /* a reduction ends when more than this is acknowledged */
+    __u32 packets_out, sacked_out, lost_out, retrans_out;
     __u32 srtt_us;      /* smoothed round-trip time, in eighths of a microsecond */
     __u32 delivered;    /* segments delivered so far */
     __u32 delivered_ce; /* of which marked by ECN */
@@ -78,6 +83,7 @@ struct ack_sample {
 struct tcp_congestion_ops {
     __u32 (*ssthresh)(struct sock *sk);
     void (*cong_avoid)(struct sock *sk, __u32 ack, __u32 acked);
+    __u32 (*min_tso_segs)(struct sock *sk);
     void (*set_state)(struct sock *sk, __u8 new_state);
     void (*cwnd_event)(struct sock *sk, enum tcp_ca_event ev);
     void (*in_ack_event)(struct sock *sk, __u32 flags);
@@ -155,7 +161,7 @@ static __always_inline void tcp_reno_cong_avoid(struct sock *sk, __u32 ack, __u3
         tcp_cong_avoid_ai(tp, tp->snd_cwnd, acked);
 }
 
-/* Repair a window that is no window. Call this from in_ack_event.
+/* Repair a window that is no window. CONTROL lets the kernel call this before it sends.
  *
  * On AMD processors with the mitigation Safe RET, Linux 6.18 sometimes skips a control's functions
  * and takes a return address for the result of ssthresh, above INFINITE. The kernel then opens the
@@ -170,10 +176,42 @@ static __always_inline void repair_window(struct tcp_sock *tp)
         tp->snd_cwnd = MIN(tp->snd_ssthresh, most);
 }
 
+SEC("struct_ops/min_tso_segs") __u32 BPF_PROG(before_sending, struct sock *sk)
+{
+    repair_window(TCP(sk));
+    return LEAST_SEGMENTS;
+}
+
 /* Return whether sequence number a comes before b; they wrap around. */
 static __always_inline int before(__u32 a, __u32 b)
 {
     return (__s32)(a - b) < 0;
+}
+
+static __always_inline __u32 segments_in_flight(const struct tcp_sock *tp)
+{
+    return tp->packets_out - tp->sacked_out - tp->lost_out + tp->retrans_out;
+}
+
+/* Reductions for marks, of a connection that has more in flight than its window: a window was lost.
+ *
+ * During a reduction a share of ssthresh / window of the arriving segments may follow. If each ACK
+ * reports marks, the next reduction begins with the window with which the last one ends. With a
+ * window of 2 segments all arriving ones follow, and the connection never slows down. So a reduction
+ * ends with at least half of what is in flight (call end_reduction from in_ack_event), and the
+ * threshold of the next one has this in proportion (ssthresh returns share_of_flight of it).
+ */
+static __always_inline void end_reduction(struct tcp_sock *tp)
+{
+    int state = BPF_CORE_READ_BITFIELD((struct inet_connection_sock *)tp, icsk_ca_state);
+    if (state == TCP_CA_CWR && before(tp->high_seq, tp->snd_una))
+        tp->snd_ssthresh = MAX(tp->snd_ssthresh, segments_in_flight(tp) / 2);
+}
+
+static __always_inline __u32 share_of_flight(const struct tcp_sock *tp, __u32 threshold)
+{
+    __u32 in_flight = MAX(segments_in_flight(tp), tp->snd_cwnd);
+    return MAX((__u64)threshold * tp->snd_cwnd / MAX(in_flight, 1u), 2u);
 }
 
 /* CONTROL(name, .ssthresh = ..., ...): declare a control. Its functions are cast by the macro FN. */
@@ -186,7 +224,8 @@ static __always_inline int before(__u32 a, __u32 b)
 #define DECLARED(control, its_flags, ...)                                                          \
     char LICENSE[] SEC("license") = "GPL";                                                        \
     SEC(".struct_ops") struct tcp_congestion_ops control = {                                      \
-        .name = NAME_OF(control), .flags = its_flags, __VA_ARGS__                                 \
+        .name = NAME_OF(control), .flags = its_flags, .min_tso_segs = FN(before_sending),         \
+        __VA_ARGS__                                                                               \
     }
 #define CONTROL(control, ...) DECLARED(control, ANYBODY, __VA_ARGS__)
 /* As CONTROL; connections negotiate ECN. */

@@ -24,20 +24,20 @@ SEC("struct_ops/in_ack_event") void BPF_PROG(dctcp_in_ack_event, struct sock *sk
 {
     struct tcp_sock *tp = TCP(sk);
     struct dctcp *own = STATE(dctcp, sk);
-    repair_window(tp);
+    end_reduction(tp);
     if (before(tp->snd_una, own->window_end))
         return;
     __u32 all = tp->delivered - own->delivered, marked = tp->delivered_ce - own->delivered_ce;
     __u32 share = all ? MIN((__u64)marked * ONE / all, ONE) : 0; /* M; an ACK's marks count late */
     own->alpha += (share >> SHIFT_G) - (own->alpha >> SHIFT_G);
-    own->window_end = tp->snd_nxt;
-    own->delivered = tp->delivered, own->delivered_ce = tp->delivered_ce;
+    own->window_end = tp->snd_nxt, own->delivered = tp->delivered;
+    own->delivered_ce = tp->delivered_ce;
 }
 
 SEC("struct_ops/ssthresh") __u32 BPF_PROG(dctcp_ssthresh, struct sock *sk)
 {
-    __u32 window = STATE(dctcp, sk)->before_loss = TCP(sk)->snd_cwnd;
-    return MAX(window - (__u32)((__u64)window * STATE(dctcp, sk)->alpha / ONE / 2), 2u);
+    __u64 window = STATE(dctcp, sk)->before_loss = TCP(sk)->snd_cwnd;
+    return share_of_flight(TCP(sk), window - window * STATE(dctcp, sk)->alpha / ONE / 2);
 }
 
 SEC("struct_ops/set_state") void BPF_PROG(dctcp_set_state, struct sock *sk, __u8 state)

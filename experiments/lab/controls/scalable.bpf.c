@@ -27,15 +27,10 @@ void BPF_PROG(scalable_cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
     tcp_cong_avoid_ai(tp, MIN(tp->snd_cwnd, PER_ACK), acked);
 }
 
-SEC("struct_ops/in_ack_event") void BPF_PROG(scalable_in_ack_event, struct sock *sk, __u32 flags)
-{
-    repair_window(TCP(sk));
-}
-
 SEC("struct_ops/undo_cwnd") __u32 BPF_PROG(scalable_undo_cwnd, struct sock *sk)
 {
     return tcp_reno_undo_cwnd(sk);
 }
 
 CONTROL(scalable, .ssthresh = FN(scalable_ssthresh), .cong_avoid = FN(scalable_cong_avoid),
-        .in_ack_event = FN(scalable_in_ack_event), .undo_cwnd = FN(scalable_undo_cwnd));
+        .undo_cwnd = FN(scalable_undo_cwnd));

@@ -34,7 +34,9 @@ LIVE_CODE = (
         )
     ),
 )
-NO_INFLUENCE = ("pillarbox.experiments.base", "pillarbox.experiments.runs.reporting")
+# congestion controls, which only some live figures use
+CONTROLS = "pillarbox.experiments.lab.controls"
+NO_INFLUENCE = (CONTROLS, "pillarbox.experiments.base", "pillarbox.experiments.runs.reporting")
 CODE_DIGITS = 10  # length of a digest of code on the page of results
 # machine properties recorded with a figure
 SHOWN = ("processor", "processors", "memory_kib", "kernel", "system")
@@ -44,7 +46,11 @@ def code_of(figure: Figure) -> str:
     """Return a short digest of the code and the data on which the figure's numbers depend."""
     module = figure.make.__module__
     if figure.live:
+        from pillarbox.experiments.lab.linux.congestion import shipped  # loads the lab
+
+        uses_controls = any(f'"{name}"' in json.dumps(figure.data) for name in shipped())
         code = code_digest(*LIVE_CODE, module, without=NO_INFLUENCE, imports=True)
+        code += code_digest(CONTROLS) if uses_controls else ""
     else:
         code = simulation_digest(module)
     return _digest(figure.name, code, figure.data)[:CODE_DIGITS]
