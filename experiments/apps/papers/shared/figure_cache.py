@@ -48,7 +48,7 @@ def code_of(figure: Figure) -> str:
     if figure.live:
         from pillarbox.experiments.lab.linux.congestion import shipped  # loads the lab
 
-        uses_controls = any(f'"{name}"' in json.dumps(figure.data) for name in shipped())
+        uses_controls = any(f': "{name}"' in json.dumps(figure.data) for name in shipped())
         code = code_digest(*LIVE_CODE, module, without=NO_INFLUENCE, imports=True)
         code += code_digest(CONTROLS) if uses_controls else ""
     else:
