@@ -342,6 +342,8 @@ def _print_order(experiment: Experiment, as_json: bool) -> None:
 
 def _sending_s(order: TrialOrder) -> float:
     """Return for how long a trial's lab sends, in seconds; 0 if that follows from volumes."""
-    workload, k = order.workload, order.trial.system.dilation
+    from pillarbox.experiments.runs.trials.dilation import lab_order
+
+    workload = lab_order(order).workload
     around_s = workload.warm_up_s + workload.cool_down_s if workload.arrivals else 0.0
-    return k * (workload.duration_s + around_s) if workload.duration_s else 0.0
+    return workload.duration_s + around_s if workload.duration_s else 0.0

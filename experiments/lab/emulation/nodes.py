@@ -6,8 +6,7 @@ is first used. The classes work in any Mininet network::
 
     Mininet(topo=..., host=LabHost, switch=LabSwitch, link=LabLink, controller=None)
 
-with the features of Mininet's own classes: cmd, popen, pexec, sendCmd, private directories, adding
-and removing links. Method names are Mininet's.
+with the methods of Mininet's own classes: cmd, popen, pexec, sendCmd, adding links, and so on.
 """
 
 from __future__ import annotations

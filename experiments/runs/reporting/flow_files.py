@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy
 
 from pillarbox.experiments.base.files import give_to_user, write_atomically
+from pillarbox.experiments.models.workloads.traces import PARQUET
 from pillarbox.topos.base.errors import require
 from pillarbox.topos.base.topology import Topology
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from pillarbox.experiments.models.arrivals.simulated_arrivals import ArrivalSimulation
 
-CSV, PARQUET = ".csv", ".parquet"
+CSV = ".csv"
 
 
 def flow_table(

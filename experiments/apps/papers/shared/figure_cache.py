@@ -19,17 +19,17 @@ import numpy
 
 from pillarbox.experiments.apps.papers.shared.figure import Figure
 from pillarbox.experiments.base.source_code import code_digest
-from pillarbox.experiments.models.simulator.sweeps import simulation_digest
+from pillarbox.experiments.models.simulator.sweeps import FOUND_BY_NAME, simulation_digest
 from pillarbox.experiments.runs.reporting.reproduced.result import Reproduction, Settings
 from pillarbox.experiments.runs.trials.manifest import machine, moment, versions
 
 # Code on which results of live figures depend; code that it imports is added.
 LIVE_CODE = (
-    *("pillarbox.topos", "pillarbox.hosts"),
+    *FOUND_BY_NAME,
     *(
         f"pillarbox.experiments.{part}"
         for part in (
-            *("lab", "models.simulator", "runs.plans", "runs.trials", "runs.trust"),
+            *("lab", "runs.plans", "runs.trials", "runs.trust"),
             *("runs.reporting.overlay", "runs.reporting.long_flows"),  # simulations of live trials
         )
     ),
